@@ -1,0 +1,264 @@
+"""Every message on the bus: one frozen type per intent, schema-checked when it is decoded.
+
+    gateway ──Submit, RegisterProfile, Cancel──▶ context ──SeqOpen, SeqState, SeqClose──▶ verifier, draft
+    gateway ◀──Accepted, Rejected, Tokens, Finished── context ◀──Commit── verifier
+                                                      context ◀──PlaneFilled── draft
+    draft ──Proposal──▶ verifier            (the one channel that does not pass through context)
+
+A sequence's tokens are `tokens[0 .. n)`. K/V of positions `[0, kv_len)` is in the pool. While a sequence
+decodes, `n == kv_len + 1`: the last token, the *root*, is known but not yet computed. `epoch` counts the
+commits of a sequence; a message that carries an epoch belongs to the state after that many commits.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PROTOCOL_MAJOR = 1
+PROTOCOL_MINOR = 0
+
+Role = Literal["verifier", "draft", "gateway", "status"]
+FinishReason = Literal["stop", "length", "cancelled", "deadline", "failed"]
+
+Token = Annotated[int, Field(ge=0, lt=2**31)]
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+SeqId = Annotated[int, Field(ge=1, lt=2**53)]
+RequestId = Annotated[str, Field(min_length=1, max_length=128)]
+Name = Annotated[str, Field(min_length=1, max_length=64)]
+Tokens_ = Annotated[list[Token], Field(max_length=1 << 20)]
+
+
+class Source(IntEnum):
+    """Where a drafted token came from."""
+
+    RETRIEVAL = 0
+    CPU = 1
+    NPU = 2
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+# --- joining the bus -------------------------------------------------------------------------------
+
+
+class Hello(Message):
+    """First message of a service. A mismatch is answered with `Refused` and names the field."""
+
+    protocol_major: Count = PROTOCOL_MAJOR
+    protocol_minor: Count = PROTOCOL_MINOR
+    role: Role
+    incarnation: Annotated[int, Field(ge=0, lt=2**63)]  # monotonic ns at process start: newer fences older
+    pid: Count
+    config_hash: str = ""
+    model_hash: str = ""  # of the model this role runs (verifier: target, draft: draft), "" when it runs none
+    vocabulary_hash: str = ""
+    plane: str = ""  # KvGeometry.describe() of the plane this role writes, "" when it writes none
+
+
+class Welcome(Message):
+    context_incarnation: Count
+    generation: Count  # of the shared-memory files; changes when they are created anew
+
+
+class Refused(Message):
+    field: str
+    expected: str
+    got: str
+    hint: str
+
+
+class Heartbeat(Message):
+    """Sent every second in both directions. `busy_s`: how long the sender's loop has been in one step."""
+
+    busy_s: float = 0.0
+
+
+class Goodbye(Message):
+    reason: str
+
+
+# --- gateway and context ---------------------------------------------------------------------------
+
+
+class RegisterProfile(Message):
+    """A profile's prefix, to be computed once and pinned. `window` is W in tokens."""
+
+    profile: Name
+    tokens: Tokens_
+    window: Count
+
+
+class Submit(Message):
+    """A request. Sending it again with the same id while it lives replays its tokens from the start."""
+
+    request_id: RequestId
+    profile: Name
+    tokens: Tokens_  # the whole prompt, beginning with the profile's prefix
+    max_tokens: Annotated[int, Field(ge=1, le=65536)]
+    stop_tokens: Annotated[list[Token], Field(max_length=16)]
+    severity: Annotated[int, Field(ge=0, le=3)] = 1  # 0 info, 1 warning, 2 alarm, 3 critical
+
+
+class Cancel(Message):
+    request_id: RequestId
+
+
+class Accepted(Message):
+    request_id: RequestId
+    cached_tokens: Count  # prompt tokens whose K/V was found in the pool
+
+
+class Rejected(Message):
+    request_id: RequestId
+    reason: str
+    retry_after_s: float | None  # None: never, the request itself is wrong
+
+
+class Tokens(Message):
+    """Answer tokens `[index, index + len(tokens))`, counted from the first answer token."""
+
+    request_id: RequestId
+    index: Count
+    tokens: Tokens_
+
+
+class Finished(Message):
+    request_id: RequestId
+    reason: FinishReason
+    detail: str = ""
+    prompt_tokens: Count
+    answer_tokens: Count  # without the stop token
+    cached_tokens: Count
+    passes: Count
+    drafted: Count  # draft tokens verified
+    accepted: Count  # draft tokens accepted
+
+
+# --- context, verifier and draft -------------------------------------------------------------------
+
+
+class SeqOpen(Message):
+    """Snapshot of a live sequence: sent when it is admitted, when a service (re)joins, and to resynchronise.
+
+    `blocks[i]` is the pool block of table index i (slots 16 i .. 16 i + 15). `sink` S, `ring` N, `window` W.
+    """
+
+    seq: SeqId
+    epoch: Count
+    tokens: Tokens_
+    prompt_len: Count
+    kv_len: Count  # of the target's plane
+    draft_kv_len: Count  # of the draft's plane
+    blocks: Annotated[list[Count], Field(max_length=1 << 17)]
+    sink: Count
+    ring: Count
+    window: Count
+    max_tokens: Count  # answer tokens at most; 0 for a sequence that is only to be computed (profile prefix)
+    stop_tokens: list[Token]
+    severity: Count
+
+
+class SeqState(Message):
+    """What one commit changed. `tokens` are new since epoch - 1, `blocks` replace the table from `first_block`."""
+
+    seq: SeqId
+    epoch: Count
+    kv_len: Count
+    tokens: Tokens_
+    first_block: Count
+    blocks: Annotated[list[Count], Field(max_length=1 << 17)]
+
+
+class SeqClose(Message):
+    seq: SeqId
+    reason: str
+
+
+class Commit(Message):
+    """K/V of positions `[kv_len, kv_len + written)` is in the pool and `tokens` follow the known ones.
+
+    `epoch` is the state this commit starts from. `finish` is set when the answer ends here; tokens after a stop
+    token are never sent, the stop token itself is not part of `tokens`.
+    """
+
+    seq: SeqId
+    epoch: Count
+    kv_len: Count
+    written: Count
+    tokens: Tokens_
+    finish: Literal["stop", "length"] | None = None
+    drafted: Count = 0
+    accepted: Count = 0
+    accepted_by_source: dict[int, Count] = Field(default_factory=dict)
+    forward_ms: float = 0.0
+
+
+class CommitFailed(Message):
+    """The verifier cannot go on with this sequence (a broken table, a model error)."""
+
+    seq: SeqId
+    epoch: Count
+    reason: str
+
+
+class PlaneFilled(Message):
+    """Draft has written its plane up to `kv_len`."""
+
+    seq: SeqId
+    kv_len: Count
+
+
+class Proposal(Message):
+    """A token tree that hangs on `tokens[base - 1]` of the sequence (the root, not part of the tree).
+
+    Parents come before children; parent -1 is the root. `logq` is the natural log of the draft's probability.
+    """
+
+    seq: SeqId
+    base: Count  # number of known tokens the tree follows
+    tokens: Annotated[list[Token], Field(max_length=256)]
+    parents: Annotated[list[Annotated[int, Field(ge=-1, lt=256)]], Field(max_length=256)]
+    sources: Annotated[list[Annotated[int, Field(ge=0, le=2)]], Field(max_length=256)]
+    logq: Annotated[list[float], Field(max_length=256)]
+
+
+# --- status ----------------------------------------------------------------------------------------
+
+
+class StatusRequest(Message):
+    pass
+
+
+class ServiceStatus(Message):
+    role: str
+    pid: Count
+    alive: bool
+    age_s: float
+    busy_s: float
+
+
+class SequenceStatus(Message):
+    seq: SeqId
+    request_id: str
+    profile: str
+    tokens: Count
+    kv_len: Count
+    blocks: Count
+    shared_blocks: Count
+
+
+class StatusReply(Message):
+    generation: Count
+    pool_bytes: Count
+    blocks_total: Count
+    blocks_free: Count
+    blocks_pinned: Count
+    blocks_peak: Count  # most blocks in use at once since start
+    waiting: Count
+    services: list[ServiceStatus]
+    sequences: list[SequenceStatus]

@@ -1,0 +1,126 @@
+"""Every setting of every service: one TOML file, validated once, frozen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Language = Literal["en", "zh"]
+Megabytes = Annotated[int, Field(ge=1, le=1 << 20)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Paths(Section):
+    runtime: Path = Path("/run/ringline")  # sockets, 0700
+    memory: Path = Path("/dev/shm/ringline")  # kv.pool and kv.ctl
+    data: Path = Path("/var/lib/ringline")  # journal, models, weight caches
+
+    @property
+    def models(self) -> Path:
+        return self.data / "models"
+
+    @property
+    def cache(self) -> Path:
+        return self.data / "cache"
+
+
+class Models(Section):
+    target: str = "qwen2.5-coder-1.5b"  # a name of the catalogue, or the path of a GGUF
+    draft: str | None = "qwen2.5-coder-0.5b"  # None: no draft model, no second plane
+
+
+class Context(Section):
+    pool_mb: Megabytes = 192
+    max_sequences: Annotated[int, Field(ge=1, le=64)] = 8
+    max_waiting: Annotated[int, Field(ge=0, le=4096)] = 256
+
+
+class Verifier(Section):
+    threads: Annotated[int, Field(ge=1, le=64)] = 2
+    isa: str = ""  # "" picks the best the CPU has
+    affinity: tuple[int, ...] = ()
+    node_budget: Annotated[int, Field(ge=0, le=64)] = 7  # draft nodes of one sequence in a pass
+    pass_nodes: Annotated[int, Field(ge=1, le=512)] = 32  # tree nodes of all sequences in a pass
+    prefill_chunk: Annotated[int, Field(ge=1, le=512)] = 64
+    max_wait_ms: Annotated[float, Field(ge=0, le=1000)] = 2.0  # how long a proposal may wait for its pass
+
+
+class Draft(Section):
+    sources: tuple[Literal["retrieval", "cpu"], ...] = ("retrieval", "cpu")
+    threads: Annotated[int, Field(ge=1, le=64)] = 1
+    isa: str = ""
+    affinity: tuple[int, ...] = ()
+    depth: Annotated[int, Field(ge=1, le=32)] = 5  # tokens the CPU model drafts ahead
+
+
+class Mqtt(Section):
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 1883
+    version: Literal["5", "3.1.1"] = "5"
+    client_id: str = "ringline"
+    username: str | None = None
+    password_file: Path | None = None  # never the password itself
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    keepalive_s: Annotated[int, Field(ge=5, le=3600)] = 30
+    session_expiry_s: Annotated[int, Field(ge=60, le=2**31)] = 7 * 24 * 3600
+
+
+class Gateway(Section):
+    max_payload_bytes: Annotated[int, Field(ge=64, le=1 << 24)] = 64 * 1024
+    journal_max_alarms: Annotated[int, Field(ge=100)] = 100_000
+    dead_letter_topic: str = "ringline/dead-letter"
+    max_in_flight: Annotated[int, Field(ge=1, le=64)] = 4  # alarms submitted and not yet answered
+
+
+class Profile(Section):
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
+    language: Language
+    system: Annotated[str, Field(min_length=1, max_length=32_768)]
+    window: Annotated[int, Field(ge=64, le=32_768)] = 1024  # W, tokens visible behind the sink
+    max_tokens: Annotated[int, Field(ge=1, le=8192)] = 160
+
+
+class Route(Section):
+    topic: str  # MQTT filter, e.g. "plant/+/alarm"
+    profile: str
+    answer: str  # answers go to `answer` and `answer`/stream; {1}, {2} … are the filter's wildcards
+
+
+class Broker(Section):
+    """The embedded broker, for demonstrations: loopback, no authentication."""
+
+    enabled: bool = False
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=65535)] = 1883
+
+
+class Launcher(Section):
+    restarts: Annotated[int, Field(ge=0)] = 5  # of one service within `restart_window_s`
+    restart_window_s: Annotated[float, Field(gt=0)] = 60.0
+
+
+class Log(Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["json", "console"] = "json"
+
+
+class Settings(Section):
+    paths: Paths = Paths()
+    models: Models = Models()
+    context: Context = Context()
+    verifier: Verifier = Verifier()
+    draft: Draft = Draft()
+    mqtt: Mqtt = Mqtt()
+    gateway: Gateway = Gateway()
+    broker: Broker = Broker()
+    launcher: Launcher = Launcher()
+    log: Log = Log()
+    profiles: tuple[Profile, ...] = ()
+    routes: tuple[Route, ...] = ()

@@ -1,0 +1,152 @@
+"""Typed face of the C++ core (`shared/native`). Arrays are C-contiguous NumPy arrays on the CPU."""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+BLOCK_TOKENS: int  # 16 positions a block
+
+def isa_names() -> list[str]:
+    """Instruction-set variants compiled in and usable here, best first, e.g. ['avx512vnni', 'avx2', 'portable']."""
+
+# --- packed weights --------------------------------------------------------------------------------
+
+PACK_LAYOUT: int  # version of the packed layouts; part of the weight cache's key
+
+def packed_bytes(ggml_type: int, rows: int, cols: int) -> int:
+    """Size of a packed [rows, cols] matrix. ValueError for a tensor type without kernels."""
+
+def pack(ggml_type: int, source: Any, rows: int, cols: int, target: Any) -> None:
+    """Re-lay a GGUF tensor (row-major blocks, buffer `source`) for the kernels into the writable buffer `target`."""
+
+def dequantize_rows(ggml_type: int, packed: Any, rows: int, cols: int, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+    """Rows of a packed matrix as float32 [len(ids), cols], bit-identical to the GGUF's own dequantisation."""
+
+def matmul(
+    ggml_type: int, packed: Any, rows: int, cols: int, x: NDArray[np.float32], isa: str, threads: int = 1
+) -> NDArray[np.float32]:
+    """`x [n, cols] @ W.T -> [n, rows]` as the engine computes it (for tests and benchmarks)."""
+
+# --- memory ----------------------------------------------------------------------------------------
+
+@final
+class KvPool:
+    """Blocks laid over a writable mapping of kv.pool. `planes[i] = (n_layer, n_kv_head, head_dim)`."""
+
+    def __init__(self, buffer: Any, n_blocks: int, planes: Sequence[tuple[int, int, int]]) -> None: ...
+    @staticmethod
+    def block_bytes(planes: Sequence[tuple[int, int, int]]) -> int: ...
+    @property
+    def n_blocks(self) -> int: ...
+    def copy_block(self, source: int, target: int) -> None: ...
+
+@final
+class BlockAllocator:
+    """Free bitmap and reference counts as C++ atomics in a writable buffer (8-byte aligned)."""
+
+    def __init__(self, buffer: Any, n_blocks: int, create: bool) -> None: ...
+    @staticmethod
+    def bytes_needed(n_blocks: int) -> int: ...
+    def allocate(self) -> int:
+        """A free block with one reference, or -1 when there is none."""
+    def retain(self, block: int) -> int:
+        """One more reference; the new count. ValueError when the block is free or out of range."""
+    def release(self, block: int) -> int:
+        """One reference less; the new count (0: free again). ValueError on a double free or out of range."""
+    def references(self, block: int) -> int: ...
+    @property
+    def n_blocks(self) -> int: ...
+    @property
+    def n_free(self) -> int: ...
+
+@final
+class SequenceView:
+    """One process's view of a sequence: its block table, its geometry, and how many positions are in the pool.
+
+    Slot(p) = p for p < sink, else ring_start + (p - sink) mod ring, with ring_start = sink rounded up to 16.
+    """
+
+    def __init__(self, pool: KvPool, plane: int, sink: int, ring: int, window: int) -> None: ...
+    length: int  # committed positions in this plane
+    def set_blocks(self, first: int, blocks: NDArray[np.int32]) -> None: ...
+    def covered(self) -> int:
+        """Largest n such that every position in [length, n) has a block in the table (>= length)."""
+
+# --- engine ----------------------------------------------------------------------------------------
+
+@final
+class Model:
+    """Weights of one model, mapped read-only from its weight cache, and the threads that compute with them.
+
+    `spec`: architecture ('llama' | 'qwen2'), n_layer, n_embd, n_head, n_kv_head, head_dim, n_ff, n_vocab,
+    rope_base (float), rms_eps (float). `tensors`: (name, ggml_type, rows, cols, offset, nbytes) in the file `path`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        spec: dict[str, Any],
+        tensors: Sequence[tuple[str, int, int, int, int, int]],
+        threads: int,
+        isa: str = "",
+        affinity: Sequence[int] = (),
+    ) -> None: ...
+    @property
+    def isa(self) -> str: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def n_vocab(self) -> int: ...
+    @property
+    def plane(self) -> tuple[int, int, int]: ...
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of weights one decode pass reads."""
+
+@final
+class Scratch:
+    """K/V of tokens that are being verified or drafted, as trees, and the buffers of a pass. Nothing here
+    allocates after construction.
+
+    Nodes live in slots 0 .. size-1; a parent's slot is always smaller than its children's. Parent -1 hangs a node
+    on the committed context of its sequence, at position `view.length`.
+    """
+
+    def __init__(self, model: Model, capacity: int, max_outputs: int) -> None: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    def forward(
+        self,
+        views: Sequence[SequenceView],
+        seq: NDArray[np.int32],
+        tokens: NDArray[np.int32],
+        parents: NDArray[np.int32],
+        outputs: NDArray[np.int32],
+    ) -> int:
+        """Append n nodes and run the model over them in one pass; the first new slot is returned.
+
+        `seq[i]` indexes `views`; `parents[i]` is -1 or a *slot* (of an earlier call, or first new slot + index of
+        an earlier node of this call). `outputs` are indices into the n new nodes whose logits are wanted. Releases
+        the GIL. ValueError for bad ids, a parent of another sequence, a full scratch or too many outputs: nothing
+        has changed then.
+        """
+    def logits(self) -> NDArray[np.float32]:
+        """[n outputs of the last pass, n_vocab], a view that the next pass overwrites."""
+    def argmax(self) -> NDArray[np.int32]:
+        """Token with the largest logit of each output of the last pass (the lowest id among equals)."""
+    def commit(self, view: SequenceView, path: NDArray[np.int32]) -> None:
+        """Copy the path's K/V into the pool at view.length ..., then advance view.length.
+
+        `path` starts at a node with parent -1; each next one is a child of the one before. ValueError when the
+        view's table does not cover it.
+        """
+    def reroot(self, view: SequenceView, path: NDArray[np.int32]) -> NDArray[np.int32]:
+        """After commit(view, path): keep the descendants of the path's end (its children hang on the committed
+        context now), drop every other node of this view, compact. Returns old slot -> new slot (-1: dropped)."""
+    def drop(self, view: SequenceView) -> NDArray[np.int32]:
+        """Drop every node of this view, compact; the same map as reroot."""
+    def clear(self) -> None: ...
