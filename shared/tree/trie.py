@@ -1,0 +1,198 @@
+"""Token trie of one sequence: what the drafters think comes next, rooted at the last known token.
+
+    tokens[0 .. base)  ── root = tokens[base-1] ──┬── 17 ──┬── 4
+                                                  │        └── 9 ── 2
+                                                  └── 23
+
+Every node carries the natural log of the probability its drafter gave it (`logq` ≤ 0) and its source. A
+node's *score* is the sum of `logq` from the root: the log of the probability that the whole path is right. A
+child never scores above its parent, so the best n nodes always form a tree that contains the root.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+LOWEST_LOGQ = -1e4  # stands for "probability zero"; sums of it stay finite and ordered
+
+
+class Node:
+    """One drafted token. `slot` is free for the owner of the trie (the scratch slot its K/V is in, or -1)."""
+
+    __slots__ = ("children", "logq", "slot", "source", "token")
+
+    def __init__(self, token: int, source: int, logq: float) -> None:
+        self.token = token
+        self.source = source
+        self.logq = logq
+        self.slot = -1
+        self.children: dict[int, Node] = {}
+
+
+@dataclass(slots=True)
+class Selection:
+    """Nodes of a trie in descending score, parents first. `parents[i]` is an index, -1 for the root."""
+
+    nodes: list[Node] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def tokens(self) -> list[int]:
+        return [node.token for node in self.nodes]
+
+    def leaves(self) -> list[int]:
+        """Indices of the nodes that have no child in the selection."""
+        inner = set(self.parents)
+        return [i for i in range(len(self.nodes)) if i not in inner]
+
+
+class TokenTrie:
+    """A bounded trie that follows `base` known tokens.
+
+    `capacity`: nodes kept at most, the best by score. `memory`: how many accepted tokens are remembered, that
+    is how old a proposal may be and still be used.
+    """
+
+    def __init__(self, base: int, capacity: int = 512, memory: int = 256) -> None:
+        self.base = base
+        self.capacity = capacity
+        self.root = Node(-1, -1, 0.0)
+        self.size = 0
+        self._recent: deque[int] = deque(maxlen=memory)
+
+    def insert_path(self, base: int, tokens: Sequence[int], source: int, logq: Sequence[float]) -> int:
+        """Insert a chain; see `insert`."""
+        n = len(tokens)
+        return self.insert(base, tokens, range(-1, n - 1), [source] * n, logq)
+
+    def insert(
+        self,
+        base: int,
+        tokens: Sequence[int],
+        parents: Sequence[int],
+        sources: Sequence[int],
+        logq: Sequence[float],
+    ) -> int:
+        """Merge a tree that follows `base` tokens; the number of its nodes that fit (0: stale or ahead).
+
+        A tree with an older base is walked along the tokens accepted since: what continues them is merged, the
+        rest is dropped. A node that is already there keeps the larger `logq` and the source that gave it.
+        ValueError when the lists disagree or a parent does not come before its child.
+        """
+        if not len(tokens) == len(parents) == len(sources) == len(logq):
+            raise ValueError(f"a tree of {len(tokens)} tokens has {len(parents)} parents, {len(logq)} logq")
+        passed = self._since(base)
+        if passed is None:
+            return 0
+        # A node's place: the trie's node it is, or how many of the passed tokens its path has matched so far.
+        places: list[Node | int | None] = []
+        start: Node | int = 0 if passed else self.root
+        fitting = 0
+        for i, token in enumerate(tokens):
+            parent = parents[i]
+            if not -1 <= parent < i:
+                raise ValueError(f"node {i} of a tree has parent {parent}: parents come before children")
+            place = start if parent == -1 else places[parent]
+            if isinstance(place, Node):
+                places.append(self._child(place, token, sources[i], logq[i]))
+                fitting += 1
+            else:
+                places.append(self._walk(place, token, passed))
+        if self.size > self.capacity:
+            self._keep(self.best(self.capacity))
+        return fitting
+
+    def best(self, n: int, max_depth: int = 1 << 30, min_score: float = -math.inf) -> Selection:
+        """The n best-scoring nodes of at most `max_depth` levels that score at least `min_score`."""
+        chosen = Selection()
+        heap: list[tuple[float, int, int, int, Node]] = []  # -score, order, depth, parent's index, node
+        order = self._push(heap, self.root, 0.0, -1, 1, 0)
+        while heap and len(chosen.nodes) < n:
+            negative, _, depth, parent, node = heappop(heap)
+            if depth > max_depth or -negative < min_score:
+                continue
+            chosen.nodes.append(node)
+            chosen.parents.append(parent)
+            chosen.scores.append(-negative)
+            order = self._push(heap, node, -negative, len(chosen.nodes) - 1, depth + 1, order)
+        return chosen
+
+    def advance(self, tokens: Sequence[int]) -> list[Node]:
+        """Follow accepted tokens: re-root behind them, keep what survives. Returns the nodes walked."""
+        walked: list[Node] = []
+        node: Node | None = self.root
+        for token in tokens:
+            node = node.children.get(token) if node is not None else None
+            if node is not None:
+                walked.append(node)
+        if tokens:
+            self.base += len(tokens)
+            self._recent.extend(tokens)
+            self.root = Node(-1, -1, 0.0)
+            self.root.children = node.children if node is not None else {}
+            self.size = _count(self.root)
+        return walked
+
+    def clear(self) -> None:
+        """Drop every node; the base stays."""
+        self.root = Node(-1, -1, 0.0)
+        self.size = 0
+
+    def _since(self, base: int) -> list[int] | None:
+        """Tokens accepted after the first `base`; None when they are unknown."""
+        passed = self.base - base
+        if passed < 0 or passed > len(self._recent):
+            return None
+        return list(self._recent)[len(self._recent) - passed :]
+
+    def _walk(self, matched: int | None, token: int, passed: list[int]) -> Node | int | None:
+        if matched is None or token != passed[matched]:
+            return None
+        return self.root if matched + 1 == len(passed) else matched + 1
+
+    def _child(self, parent: Node, token: int, source: int, logq: float) -> Node:
+        logq = min(max(logq, LOWEST_LOGQ), 0.0) if logq == logq else LOWEST_LOGQ
+        child = parent.children.get(token)
+        if child is None:
+            child = parent.children[token] = Node(token, source, logq)
+            self.size += 1
+        elif logq > child.logq:
+            child.logq, child.source = logq, source
+        return child
+
+    def _push(
+        self,
+        heap: list[tuple[float, int, int, int, Node]],
+        node: Node,
+        score: float,
+        index: int,
+        depth: int,
+        order: int,
+    ) -> int:
+        for child in node.children.values():
+            heappush(heap, (-(score + child.logq), order, depth, index, child))
+            order += 1
+        return order
+
+    def _keep(self, chosen: Selection) -> None:
+        kept = {id(node) for node in chosen.nodes}
+        for node in [self.root, *chosen.nodes]:
+            node.children = {t: child for t, child in node.children.items() if id(child) in kept}
+        self.size = len(chosen.nodes)
+
+
+def _count(root: Node) -> int:
+    count, stack = 0, [root]
+    while stack:
+        node = stack.pop()
+        count += len(node.children)
+        stack.extend(node.children.values())
+    return count
