@@ -21,15 +21,15 @@ LOWEST_LOGQ = -1e4  # stands for "probability zero"; sums of it stay finite and 
 
 
 class Node:
-    """One drafted token. `slot` is free for the owner of the trie (the scratch slot its K/V is in, or -1)."""
+    """One drafted token. `tag` is free for the owner of the trie (-1 at first)."""
 
-    __slots__ = ("children", "logq", "slot", "source", "token")
+    __slots__ = ("children", "logq", "source", "tag", "token")
 
     def __init__(self, token: int, source: int, logq: float) -> None:
         self.token = token
         self.source = source
         self.logq = logq
-        self.slot = -1
+        self.tag = -1
         self.children: dict[int, Node] = {}
 
 
@@ -47,6 +47,10 @@ class Selection:
     @property
     def tokens(self) -> list[int]:
         return [node.token for node in self.nodes]
+
+    def first(self, n: int) -> Selection:
+        """The n best of them."""
+        return Selection(self.nodes[:n], self.parents[:n], self.scores[:n])
 
     def leaves(self) -> list[int]:
         """Indices of the nodes that have no child in the selection."""
@@ -81,11 +85,11 @@ class TokenTrie:
         sources: Sequence[int],
         logq: Sequence[float],
     ) -> int:
-        """Merge a tree that follows `base` tokens; the number of its nodes that fit (0: stale or ahead).
+        """Merge a tree that follows `base` tokens; how many of its nodes fit (0: stale or ahead).
 
-        A tree with an older base is walked along the tokens accepted since: what continues them is merged, the
-        rest is dropped. A node that is already there keeps the larger `logq` and the source that gave it.
-        ValueError when the lists disagree or a parent does not come before its child.
+        A tree with an older base is walked along the tokens accepted since: what continues them is merged,
+        the rest is dropped. A node that is already there keeps the larger `logq` and the source that gave
+        it. ValueError when the lists disagree or a parent does not come before its child.
         """
         if not len(tokens) == len(parents) == len(sources) == len(logq):
             raise ValueError(f"a tree of {len(tokens)} tokens has {len(parents)} parents, {len(logq)} logq")
