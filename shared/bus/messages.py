@@ -3,6 +3,7 @@
     gateway ──Submit, RegisterProfile, Cancel──▶ context ──SeqOpen, SeqState, SeqClose──▶ verifier, draft
     gateway ◀──Accepted, Rejected, Tokens, Finished── context ◀──Commit── verifier
                                                       context ◀──PlaneFilled── draft
+                                                      context ◀──SeqReleased── verifier, draft
     draft ──Proposal──▶ verifier            (the one channel that does not pass through context)
 
 A sequence's tokens are `tokens[0 .. n)`. K/V of positions `[0, kv_len)` is in the pool. While a sequence
@@ -164,7 +165,7 @@ class SeqOpen(Message):
 
 
 class SeqState(Message):
-    """What one commit changed. `tokens` are new since epoch - 1, `blocks` replace the table from `first_block`."""
+    """What one commit changed: `tokens` since epoch - 1, `blocks` replace the table from `first_block`."""
 
     seq: SeqId
     epoch: Count
@@ -175,15 +176,27 @@ class SeqState(Message):
 
 
 class SeqClose(Message):
+    """The sequence is over. Whoever writes K/V answers with `SeqReleased`, also when it does not know it."""
+
     seq: SeqId
     reason: str
+
+
+class SeqReleased(Message):
+    """Verifier and draft, after SeqClose: no write to this sequence's blocks is under way or will come.
+
+    Context hands the blocks to nobody else before: a pass that was running when an alarm was cancelled would
+    otherwise commit into another sequence's memory.
+    """
+
+    seq: SeqId
 
 
 class Commit(Message):
     """K/V of positions `[kv_len, kv_len + written)` is in the pool and `tokens` follow the known ones.
 
-    `epoch` is the state this commit starts from. `finish` is set when the answer ends here; tokens after a stop
-    token are never sent, the stop token itself is not part of `tokens`.
+    `epoch` is the state this commit starts from. `finish` is set when the answer ends here; tokens after a
+    stop token are never sent, the stop token itself is not part of `tokens`.
     """
 
     seq: SeqId
