@@ -72,7 +72,8 @@ class SequenceView:
     length: int  # committed positions in this plane
     def set_blocks(self, first: int, blocks: NDArray[np.int32]) -> None: ...
     def covered(self) -> int:
-        """Largest n such that every position in [length, n) has a block in the table (>= length)."""
+        """Largest n such that [length, n) can be committed now (>= length): every position has a block in the table,
+        and none of them overwrites a position that the token at `length` sees."""
 
 # --- engine ----------------------------------------------------------------------------------------
 
@@ -82,6 +83,8 @@ class Model:
 
     `spec`: architecture ('llama' | 'qwen2'), n_layer, n_embd, n_head, n_kv_head, head_dim, n_ff, n_vocab,
     rope_base (float), rms_eps (float). `tensors`: (name, ggml_type, rows, cols, offset, nbytes) in the file `path`.
+    Matrices lie there as pack() left them, at offsets that are multiples of 64; vectors (`*_norm.weight`, `*.bias`)
+    have rows == 1, type F32 and are plain float32, not packed. ValueError names the tensor that does not fit.
     """
 
     def __init__(
