@@ -1,0 +1,52 @@
+"""What a block of the pool holds: 16 positions, one plane per model.
+
+block │ plane 0: the target's K/V │ plane 1: the draft's K/V (only with a draft model) │
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.native import BLOCK_TOKENS, KvPool
+
+TARGET_PLANE = 0
+DRAFT_PLANE = 1
+
+Plane = tuple[int, int, int]  # layers, key/value heads, head dimension
+
+
+def describe_plane(plane: Plane) -> str:
+    """A plane as it is compared in `Hello.plane`, e.g. '28 layers x 2 heads x 128, f16'."""
+    layers, heads, head_dim = plane
+    return f"{layers} layers x {heads} heads x {head_dim}, f16"
+
+
+@dataclass(frozen=True)
+class KvGeometry:
+    """Size and planes of kv.pool."""
+
+    planes: tuple[Plane, ...]
+    n_blocks: int
+
+    @classmethod
+    def of(cls, planes: tuple[Plane, ...], pool_bytes: int) -> KvGeometry:
+        """As many blocks as `pool_bytes` holds; it may be none."""
+        return cls(planes, pool_bytes // KvPool.block_bytes(planes))
+
+    @property
+    def block_bytes(self) -> int:
+        return KvPool.block_bytes(self.planes)
+
+    @property
+    def pool_bytes(self) -> int:
+        return self.n_blocks * self.block_bytes
+
+    @property
+    def tokens(self) -> int:
+        """Positions that fit in the pool."""
+        return self.n_blocks * BLOCK_TOKENS
+
+
+def blocks_of(tokens: int) -> int:
+    """Blocks that `tokens` consecutive positions from a block's start occupy."""
+    return -(-tokens // BLOCK_TOKENS)
