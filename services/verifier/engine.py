@@ -1,0 +1,129 @@
+"""Runs a pass on the target model: forward, acceptance, and the accepted K/V into the pool."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from services.verifier.acceptance import Verdict, accept_greedy
+from services.verifier.batch import Arrays, Chunk, Limits, Plan, Tree
+from services.verifier.sequences import Sequence
+from shared.native import Model, Scratch, SequenceView
+from shared.tree import Selection
+
+_COMPUTED = Verdict([], [], None)  # a chunk that is not the last, or of a sequence that is only computed
+_COMPUTED_ALL = Verdict([], [], "length")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a pass did for one sequence. `accepted` are indices into `drafts`."""
+
+    sequence: Sequence
+    written: int
+    verdict: Verdict
+    drafts: Selection = field(default_factory=Selection)
+    accepted: list[int] = field(default_factory=list)
+    forward_ms: float = 0.0
+
+    def by_source(self) -> dict[int, int]:
+        counts: dict[int, int] = {}
+        for i in self.accepted:
+            source = self.drafts.nodes[i].source
+            counts[source] = counts.get(source, 0) + 1
+        return counts
+
+
+@dataclass(slots=True)
+class Failure:
+    sequence: Sequence
+    reason: str
+
+
+class Engine:
+    """The model with the scratch and the arrays of its passes."""
+
+    def __init__(self, model: Model, limits: Limits) -> None:
+        self._scratch = Scratch(model, limits.nodes, limits.outputs)
+        self._arrays = Arrays(limits)
+        self.n_vocab = model.n_vocab
+        self._slots = np.arange(limits.nodes, dtype=np.int32)
+
+    def run(self, plan: Plan[Sequence]) -> list[Outcome | Failure]:
+        """One pass. When it fails, every sequence runs alone, so that only those that cannot go on fail."""
+        try:
+            return self._run(plan)
+        except (ValueError, RuntimeError) as error:
+            parts = _split(plan)
+            if len(parts) == 1:
+                return [Failure(_members(plan)[0], str(error))]
+        return [outcome for part in parts for outcome in self.run(part)]
+
+    def _run(self, plan: Plan[Sequence]) -> list[Outcome | Failure]:
+        started = time.monotonic()
+        choices = self._forward(plan)
+        elapsed_ms = (time.monotonic() - started) * 1000
+        outcomes: list[Outcome] = []
+        slot = output = 0
+        if plan.chunk is not None:
+            outcomes.append(_judge_chunk(plan.chunk, choices))
+            slot, output = plan.chunk.length, int(plan.chunk.last and plan.chunk.sequence.answer_left > 0)
+        paths = [self._slots[:slot]] if outcomes else []
+        for tree in plan.trees:
+            count = 1 + len(tree.drafts)
+            outcome = _judge_tree(tree, choices[output : output + count])
+            outcomes.append(outcome)
+            paths.append(self._slots[slot : slot + count][outcome.verdict.path])
+            slot, output = slot + count, output + count
+        for outcome in outcomes:
+            outcome.forward_ms = elapsed_ms
+        return [self._commit(outcome, path) for outcome, path in zip(outcomes, paths, strict=True)]
+
+    def _forward(self, plan: Plan[Sequence]) -> list[int]:
+        """The target's choice after each output node."""
+        arrays = self._arrays
+        arrays.fill(plan)
+        views: list[SequenceView] = [s.view for s in _members(plan)]
+        self._scratch.clear()
+        self._scratch.forward(views, arrays.seq, arrays.tokens, arrays.parents, arrays.outputs)
+        return self._scratch.argmax().tolist() if arrays.n_outputs else []
+
+    def _commit(self, outcome: Outcome, path: NDArray[np.int32]) -> Outcome | Failure:
+        try:
+            self._scratch.commit(outcome.sequence.view, path)
+        except (ValueError, RuntimeError) as error:
+            return Failure(outcome.sequence, str(error))
+        return outcome
+
+
+def _judge_chunk(chunk: Chunk[Sequence], choices: Seq[int]) -> Outcome:
+    sequence = chunk.sequence
+    if not chunk.last:
+        return Outcome(sequence, chunk.length, _COMPUTED)
+    if sequence.answer_left == 0:
+        return Outcome(sequence, chunk.length, _COMPUTED_ALL)
+    verdict = accept_greedy([-1], [-1], choices[:1], sequence.stop, sequence.answer_left)
+    return Outcome(sequence, chunk.length, verdict)
+
+
+def _judge_tree(tree: Tree[Sequence], choices: Seq[int]) -> Outcome:
+    sequence, drafts = tree.sequence, tree.drafts
+    tokens = [-1, *drafts.tokens]
+    parents = [-1, *(parent + 1 for parent in drafts.parents)]
+    verdict = accept_greedy(tokens, parents, choices, sequence.stop, sequence.answer_left)
+    return Outcome(sequence, len(verdict.path), verdict, drafts, [node - 1 for node in verdict.path[1:]])
+
+
+def _members(plan: Plan[Sequence]) -> list[Sequence]:
+    """The sequences in the order in which the arrays number them."""
+    first = [plan.chunk.sequence] if plan.chunk is not None else []
+    return first + [tree.sequence for tree in plan.trees]
+
+
+def _split(plan: Plan[Sequence]) -> list[Plan[Sequence]]:
+    chunk: list[Plan[Sequence]] = [Plan(plan.chunk)] if plan.chunk is not None else []
+    return chunk + [Plan(None, [tree]) for tree in plan.trees]

@@ -1,0 +1,187 @@
+"""The verifier's loop: take messages, compose a pass, perhaps wait a little, run it, report it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Event
+
+import structlog
+
+from services.verifier.batch import Limits, Plan, compose
+from services.verifier.deferral import Deferral
+from services.verifier.engine import Engine, Failure, Outcome
+from services.verifier.sequences import Sequence
+from shared.bus.client import BusClient
+from shared.bus.events import Joined, Lost
+from shared.bus.messages import Commit, CommitFailed, Message, Proposal, SeqClose, SeqOpen, SeqState
+from shared.native import KvPool
+
+IDLE_S = 0.2  # how long an idle loop sleeps before it looks at its stop event
+PLANE = 0  # the target's share of a block
+_NO_EPOCH = 2**53 - 1  # a commit of this epoch is never right: context answers it with a snapshot
+
+_log = structlog.get_logger()
+
+
+class Loop:
+    """`attach` maps the pool of a generation of the shared-memory files (after every join)."""
+
+    def __init__(
+        self,
+        bus: BusClient,
+        engine: Engine,
+        limits: Limits,
+        deferral: Deferral,
+        attach: Callable[[int], KvPool],
+    ) -> None:
+        self._bus = bus
+        self._engine = engine
+        self._limits = limits
+        self._deferral = deferral
+        self._attach = attach
+        self._pool: KvPool | None = None
+        self._sequences: dict[int, Sequence] = {}
+        self._passes = 0
+        self._waited = False
+
+    def run(self, stop: Event) -> None:
+        while not stop.is_set():
+            self._drain()
+            self._step()
+
+    def _step(self) -> None:
+        plan = compose([s for s in self._sequences.values() if s.runnable], self._limits)
+        if plan.chunk is None and not plan.trees:
+            self._receive(IDLE_S)
+            return
+        for tree in plan.trees:
+            tree.sequence.mark_ready(tree.drafts)
+        candidates = [(tree.sequence, tree.drafts) for tree in plan.trees]
+        wait_s = self._deferral.wait_s(time.monotonic(), candidates, plan.chunk is not None)
+        if wait_s > 0:
+            self._waited = True
+            self._receive(wait_s)
+            return
+        self._pass(plan)
+
+    def _pass(self, plan: Plan[Sequence]) -> None:
+        self._bus.working(True)
+        started = time.monotonic()
+        outcomes = self._engine.run(plan)
+        now = time.monotonic()
+        self._passes += 1
+        for outcome in outcomes:
+            if isinstance(outcome, Failure):
+                self._fail(outcome.sequence.seq, outcome.sequence.epoch, outcome.reason)
+            else:
+                self._report(outcome, now)
+        self._deferral.ran(now - started)
+        self._waited = False
+        self._bus.working(False)
+
+    def _report(self, outcome: Outcome, now: float) -> None:
+        sequence, verdict = outcome.sequence, outcome.verdict
+        self._bus.send(
+            Commit(
+                seq=sequence.seq,
+                epoch=sequence.epoch,
+                kv_len=sequence.view.length - outcome.written,
+                written=outcome.written,
+                tokens=verdict.tokens,
+                finish=verdict.finish,
+                drafted=len(outcome.drafts),
+                accepted=len(outcome.accepted),
+                accepted_by_source=outcome.by_source(),
+                forward_ms=outcome.forward_ms,
+            )
+        )
+        sequence.learn(outcome.accepted, outcome.drafts, self._waited)
+        sequence.advance(outcome.written, verdict, now)
+        sequence.last_pass = self._passes
+
+    # --- messages ---
+
+    def _drain(self) -> None:
+        """Everything that has arrived, without waiting."""
+        while self._receive(0.0):
+            pass
+
+    def _receive(self, timeout_s: float) -> bool:
+        item = self._bus.receive(timeout_s)
+        if item is None:
+            return False
+        if isinstance(item, Joined):
+            self._sequences.clear()
+            self._pool = self._attach(item.welcome.generation)
+            _log.info("joined", generation=item.welcome.generation)
+        elif isinstance(item, Lost):
+            self._sequences.clear()
+            _log.warning("context lost", reason=item.reason)
+        else:
+            self._take(item)
+        return True
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case Proposal():
+                self._propose(message)
+            case SeqState():
+                self._confirm(message)
+            case SeqOpen():
+                self._open(message)
+            case SeqClose():
+                self._sequences.pop(message.seq, None)
+            case _:
+                _log.warning("unexpected message", type=type(message).__name__)
+
+    def _open(self, snapshot: SeqOpen) -> None:
+        if self._pool is None:
+            return
+        try:
+            sequence = Sequence(snapshot, self._pool, PLANE, time.monotonic())
+        except (ValueError, TypeError) as error:
+            self._fail(snapshot.seq, snapshot.epoch, str(error))
+        else:
+            self._sequences[snapshot.seq] = sequence
+
+    def _confirm(self, state: SeqState) -> None:
+        sequence = self._sequences.get(state.seq)
+        if sequence is None:
+            return
+        try:
+            agreed = sequence.confirm(state)
+        except (ValueError, TypeError) as error:
+            self._fail(state.seq, state.epoch, str(error))
+        else:
+            if not agreed:
+                self._resynchronise(sequence, state)
+
+    def _resynchronise(self, sequence: Sequence, state: SeqState) -> None:
+        _log.warning("out of step", seq=sequence.seq, epoch=sequence.epoch, context_epoch=state.epoch)
+        del self._sequences[sequence.seq]
+        length = sequence.view.length
+        self._bus.send(Commit(seq=sequence.seq, epoch=_NO_EPOCH, kv_len=length, written=0, tokens=[]))
+
+    def _propose(self, proposal: Proposal) -> None:
+        now = time.monotonic()
+        self._deferral.heard(now)
+        sequence = self._sequences.get(proposal.seq)
+        if sequence is None or not proposal.tokens:
+            return
+        if max(proposal.tokens) >= self._engine.n_vocab:
+            _log.warning("proposal dropped", seq=proposal.seq, reason="token out of the vocabulary")
+            return
+        tree = proposal.tokens, proposal.parents, proposal.sources, proposal.logq
+        try:
+            fitting = sequence.trie.insert(proposal.base, *tree)
+        except ValueError as error:
+            _log.warning("proposal dropped", seq=proposal.seq, reason=str(error))
+        else:
+            if fitting:
+                sequence.proposed(now)
+
+    def _fail(self, seq: int, epoch: int, reason: str) -> None:
+        _log.error("sequence failed", seq=seq, reason=reason)
+        self._sequences.pop(seq, None)
+        self._bus.send(CommitFailed(seq=seq, epoch=epoch, reason=reason))
