@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 from shared.model.ggml_types import F32, type_name
 from shared.model.gguf_read import Gguf, TensorInfo
@@ -46,7 +46,7 @@ def model_spec(gguf: Gguf) -> Spec:
         head_dim=_optional(gguf, key + "attention.key_length", n_embd // n_head, 2, 512),
         n_ff=gguf.integer(key + "feed_forward_length", 32, 1 << 18),
         n_vocab=len(gguf.texts("tokenizer.ggml.tokens")),
-        rope_base=gguf.number(key + "rope.freq_base", 1.0, 1e12) if key + "rope.freq_base" in gguf.metadata else 1e4,
+        rope_base=_rope_base(gguf, key + "rope.freq_base"),
         rms_eps=gguf.number(key + "attention.layer_norm_rms_epsilon", 1e-12, 1.0),
     )
     _check_dimensions(gguf, spec)
@@ -59,7 +59,7 @@ def context_length(gguf: Gguf) -> int:
 
 
 def check_tensors(gguf: Gguf, spec: Spec) -> None:
-    """Every tensor of the architecture is there with its shape, and no other; RinglineError names the tensor."""
+    """Every tensor of the architecture is there with its shape, and no other; a RinglineError names it."""
     wanted = _expected(spec)
     found = {tensor.name: tensor for tensor in gguf.tensors}
     for name, shape in wanted.items():
@@ -81,7 +81,13 @@ def _refuse_variants(gguf: Gguf, architecture: str) -> None:
         raise gguf.fail(f'key "{architecture}.expert_count": mixtures of experts are not supported')
     scaling = gguf.metadata.get(f"{architecture}.rope.scaling.type", "none")
     if scaling != "none":
-        raise gguf.fail(f'key "{architecture}.rope.scaling.type" is {scaling!r}: RoPE scaling is not supported')
+        raise gguf.fail(
+            f'key "{architecture}.rope.scaling.type" is {scaling!r}: RoPE scaling is not supported'
+        )
+
+
+def _rope_base(gguf: Gguf, key: str) -> float:
+    return gguf.number(key, 1.0, 1e12) if key in gguf.metadata else 10_000.0
 
 
 def _optional(gguf: Gguf, key: str, default: int, low: int, high: int) -> int:
@@ -92,7 +98,9 @@ def _check_dimensions(gguf: Gguf, spec: Spec) -> None:
     key = spec["architecture"] + "."
     head_dim = spec["head_dim"]
     if spec["n_head"] % spec["n_kv_head"]:
-        raise gguf.fail(f"{spec['n_head']} heads cannot share {spec['n_kv_head']} K/V heads; the file is damaged")
+        raise gguf.fail(
+            f"{spec['n_head']} heads cannot share {spec['n_kv_head']} K/V heads; the file is damaged"
+        )
     if head_dim % 2 or not 2 <= head_dim <= 512:
         raise gguf.fail(f"heads of {head_dim} values are not supported (even, at most 512)")
     for name in ("attention.value_length", "rope.dimension_count"):
@@ -130,8 +138,8 @@ def _check_shape(gguf: Gguf, tensor: TensorInfo, shape: Shape) -> None:
     rows, cols = (1, shape) if isinstance(shape, int) else shape
     if (tensor.rows, tensor.cols) != (rows, cols) or tensor.vector != isinstance(shape, int):
         raise gguf.fail(
-            f'tensor "{tensor.name}" is {tensor.rows} x {tensor.cols}, the metadata asks for {rows} x {cols}; '
-            "the file is damaged"
+            f'tensor "{tensor.name}" is {tensor.rows} x {tensor.cols}, '
+            f"the metadata asks for {rows} x {cols}; the file is damaged"
         )
     if tensor.vector and tensor.type != F32:
         raise gguf.fail(f'tensor "{tensor.name}" has type {type_name(tensor.type)}; vectors must be F32')

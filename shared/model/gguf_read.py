@@ -7,8 +7,8 @@
     data
 
 A string is a u64 length and UTF-8 bytes; an array is an element type u32, a u64 count and its elements. All
-numbers are little-endian. The file is not trusted: whatever is in it, the result is a `Gguf` or a RinglineError
-that names the file, the key or tensor, and what to do.
+numbers are little-endian. The file is not trusted: whatever is in it, the result is a `Gguf` or a
+RinglineError that names the file, the key or tensor, and what to do.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Gguf:
 
 
 def read_gguf(path: Path) -> Gguf:
-    """The header of the GGUF at `path`; RinglineError when it is missing, cut off, damaged or not supported."""
+    """The header of the GGUF at `path`; RinglineError when it is missing, cut off, damaged or unsupported."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -143,7 +143,7 @@ class _Parser:
     def _preamble(self) -> tuple[int, int]:
         magic, version = self._data[:4], struct.unpack_from("<I", self._data, 4)[0]
         if magic != b"GGUF":
-            raise RinglineError(f"{self._path}: not a GGUF (it begins with {magic!r}); give a .gguf model file")
+            raise RinglineError(f"{self._path}: not a GGUF (it begins with {magic!r}); give a .gguf file")
         if version not in (2, 3):
             big = int.from_bytes(self._data[4:8], "big") in (2, 3)
             kind = "a big-endian GGUF" if big else f"GGUF version {version}"

@@ -16,7 +16,7 @@ class Tokenizer:
     """Byte-level BPE of one model. Any text can be encoded; calls from several threads are safe."""
 
     def __init__(self, definition: str, n_vocab: int) -> None:
-        """`definition`: what `tokenizer_build.tokenizer_json` returns. RinglineError when it cannot be read."""
+        """`definition`: what `tokenizer_build.tokenizer_json` returns; RinglineError when it is not that."""
         try:
             self._impl = tokenizers.Tokenizer.from_str(definition)
         except Exception as error:  # `tokenizers` raises bare Exception
@@ -44,7 +44,7 @@ class Tokenizer:
         return b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")
 
     def token_bytes(self, index: int) -> bytes:
-        """The bytes a token stands for: possibly only a part of a UTF-8 character. ValueError for a wrong id."""
+        """The bytes a token stands for, possibly a part of a UTF-8 character. ValueError for a wrong id."""
         if not 0 <= index < self._n_vocab:
             raise ValueError(f"token id {index} is not in 0 .. {self._n_vocab - 1}")
         token = None if index in self._control else self._impl.id_to_token(index)
@@ -89,7 +89,7 @@ def _byte_string(token: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins: printable Latin-1 bytes are themselves, the others U+0100 and up in order."""
+    """GPT-2's stand-ins: printable Latin-1 bytes are themselves, the others U+0100 and up in order."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}

@@ -1,7 +1,7 @@
 """A `tokenizers` BPE from a GGUF's vocabulary, equal to the published tokenizer of its family.
 
-Where the published tokenizer and llama.cpp disagree, the published one is followed, because it made the text the
-model was trained on: Qwen normalises to NFC, and only the tokens that the GGUF marks as control tokens are special
+Where the published tokenizer and llama.cpp disagree, the published one is followed, because it made the ids
+the model was trained on: Qwen normalises to NFC, and only tokens that the GGUF marks as control are special
 (llama.cpp also makes `</s>` of the Qwen vocabulary one, by its text).
 """
 

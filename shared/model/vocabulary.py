@@ -52,7 +52,9 @@ def read_vocabulary(gguf: Gguf) -> Vocabulary:
     pre = gguf.text("tokenizer.ggml.pre")
     if pre not in PRE_TOKENIZERS:
         known = ", ".join(PRE_TOKENIZERS)
-        raise gguf.fail(f'pre-tokenizer "{pre}" is not supported (key tokenizer.ggml.pre; supported: {known})')
+        raise gguf.fail(
+            f'pre-tokenizer "{pre}" is not supported (key tokenizer.ggml.pre; supported: {known})'
+        )
     tokens = gguf.texts("tokenizer.ggml.tokens")
     types = gguf.integers("tokenizer.ggml.token_type")
     if len(types) != len(tokens):
@@ -68,7 +70,9 @@ def _merges(gguf: Gguf, known: set[str]) -> list[tuple[str, str]]:
     for line in gguf.texts("tokenizer.ggml.merges"):
         left, separator, right = line.partition(" ")
         if not separator or left not in known or right not in known or left + right not in known:
-            raise gguf.fail(f'key "tokenizer.ggml.merges": {line[:40]!r} is not a merge of two tokens into a third')
+            raise gguf.fail(
+                f'key "tokenizer.ggml.merges": {line[:40]!r} is not a merge of two tokens into a third'
+            )
         pairs.append((left, right))
     return pairs
 

@@ -1,0 +1,128 @@
+"""Opening a model by its name in the catalogue or by the path of a GGUF."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared.config.errors import RinglineError
+from shared.config.settings import Paths
+from shared.model.architecture import Spec
+from shared.model.cache_file import Directory, TensorEntry, damaged_part
+from shared.model.catalogue import find, known
+from shared.model.report import Report, default_report
+from shared.model.tokenizer import Tokenizer
+from shared.model.weight_cache import ensure_cache
+from shared.native import Model
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a service needs to know of a model without its weights."""
+
+    name: str
+    sha256: str  # of the GGUF
+    vocabulary_hash: str  # equal for models whose token ids mean the same
+    spec: Spec
+    plane: tuple[int, int, int]  # n_layer, n_kv_head, head_dim
+    stop_tokens: tuple[int, ...]  # each of them ends an answer
+    chat_template: str
+    context_length: int
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """An open model: its facts, and the weight cache `path` with the place of every tensor in it."""
+
+    info: ModelInfo
+    path: Path
+    tensors: tuple[TensorEntry, ...]
+    directory: Directory
+
+    def load(self, threads: int, isa: str = "", affinity: Sequence[int] = ()) -> Model:
+        """The weights, mapped read-only, with threads to compute; RinglineError when they cannot be used."""
+        try:
+            return Model(str(self.path), dict(self.info.spec), self.tensors, threads, isa, affinity)
+        except (ValueError, OSError) as error:
+            raise RinglineError(f"{self.path}: cannot load {self.info.name}: {error}") from None
+
+    def tokenizer(self) -> Tokenizer:
+        part = self.directory.tokenizer
+        with self.path.open("rb") as file:
+            file.seek(part.offset)
+            raw = file.read(part.nbytes)
+        if zlib.crc32(raw) != part.crc:
+            raise RinglineError(f"{self.path}: its tokenizer is damaged; delete the file, it is made again")
+        tokenizer = Tokenizer(raw.decode(), self.info.spec["n_vocab"])
+        _return_free_memory()
+        return tokenizer
+
+    def damage(self) -> str | None:
+        """Name of the first part of the cache that is not what was written, or None; reads all of it."""
+        return damaged_part(self.path, self.directory)
+
+
+def open_model(name_or_path: str, paths: Paths, report: Report | None = None) -> ModelFile:
+    """The model with its weight cache, which is packed first when there is none that fits the GGUF.
+
+    RinglineError, one line: no such model, a GGUF that is missing, truncated, damaged or not supported, a
+    catalogue model with other bytes than the catalogue says, a full disk.
+    """
+    source, name, sha256 = _resolve(name_or_path, paths)
+    cache = paths.cache / f"{name}-{_tag(source)}.rlw"
+    directory = ensure_cache(source, name, sha256, cache, report or default_report())
+    tensors = tuple(entry for entry, _ in directory.tensors)
+    return ModelFile(_info(directory), cache, tensors, directory)
+
+
+def read_info(name_or_path: str, paths: Paths) -> ModelInfo:
+    """The model's facts; packs the weight cache too when it is missing."""
+    return open_model(name_or_path, paths).info
+
+
+def _resolve(name_or_path: str, paths: Paths) -> tuple[Path, str, str | None]:
+    """The GGUF, a name for it, and the SHA-256 it must have if the catalogue knows."""
+    entry = known(name_or_path)
+    if entry is not None:
+        path = paths.models / entry.filename
+        if not path.is_file():
+            raise RinglineError(
+                f"{path}: model {entry.name} is not here; run `ringline models fetch {entry.name}`"
+            )
+        return path, entry.name, entry.sha256
+    if "/" not in name_or_path and not name_or_path.endswith(".gguf"):
+        find(name_or_path)
+    path = Path(name_or_path).absolute()
+    if not path.is_file():
+        raise RinglineError(f"{path}: no such model file; check the path in [models]")
+    return path, path.stem, None
+
+
+def _tag(source: Path) -> str:
+    """Tells files of the same name in different directories apart."""
+    return hashlib.blake2b(str(source.resolve()).encode(), digest_size=4).hexdigest()
+
+
+def _info(directory: Directory) -> ModelInfo:
+    spec = directory.spec
+    return ModelInfo(
+        name=directory.name,
+        sha256=directory.sha256,
+        vocabulary_hash=directory.vocabulary_hash,
+        spec=spec,
+        plane=(spec["n_layer"], spec["n_kv_head"], spec["head_dim"]),
+        stop_tokens=directory.stop_tokens,
+        chat_template=directory.chat_template,
+        context_length=directory.context_length,
+    )
+
+
+def _return_free_memory() -> None:
+    """Building a tokenizer frees more memory than it keeps; glibc gives it back only when asked."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
