@@ -36,14 +36,23 @@ void pack(TensorType type, const std::byte* gguf, int64_t rows, int64_t cols, st
 // One row as float32, bit-identical to the GGUF's own dequantisation.
 void dequantize_row(const PackedMatrix& w, int64_t row, float* out);
 
-// Activations of a batch, quantised to int8 per group of 32 columns. Storage belongs to the caller.
+// Activations of a batch, quantised to int8 per group of 32 columns. Storage belongs to the caller (see
+// `place_activations`). All arrays are row-major, so that a range of rows is `slice`d without copying.
 struct Activations {
   int64_t rows = 0;
-  int64_t cols = 0;              // multiple of kGroup after padding with zeros
-  const float* f32 = nullptr;    // [rows, cols] as given, for float weights
-  int8_t* q = nullptr;           // [rows, cols]
-  float* scale = nullptr;        // [rows, cols / 32]
-  int32_t* sum = nullptr;        // [rows, cols / 16]: sums of q over each half group (for minima and zero points)
+  int64_t cols = 0;             // multiple of kGroup: the matrix's columns, padded with zeros
+  const float* f32 = nullptr;   // [rows, the matrix's cols] as given, for float weights
+  int8_t* q = nullptr;          // [rows, cols], -127 .. 127
+  float* scale = nullptr;       // [rows, cols / 32]
+  int32_t* sum = nullptr;       // [rows, cols / 16]: sums of q over each half group (for zero points)
+  float* scaled_sum = nullptr;  // [rows, cols / 32]: scale * (sum of q over the group) (for minima)
 };
+
+// Bytes of q, scale, sum and scaled_sum for [rows, cols], each array aligned to 64 bytes.
+size_t activation_bytes(int64_t rows, int64_t cols);
+// Lays the arrays over `storage` (64-byte aligned, activation_bytes long). `f32` stays null.
+Activations place_activations(std::byte* storage, int64_t rows, int64_t cols);
+// Rows [first, first + rows) of `a`. `f32_cols` is the row length of a.f32.
+Activations slice(const Activations& a, int64_t first, int64_t rows, int64_t f32_cols);
 
 }  // namespace ringline

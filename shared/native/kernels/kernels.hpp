@@ -7,8 +7,10 @@
 namespace ringline {
 
 struct MatmulKernels {
-  // Quantise `rows` rows of x [rows, cols] into a (q, scale, sum). Each row depends on itself alone.
-  void (*quantize)(const float* x, int64_t rows, int64_t cols, Activations& a);
+  // Quantise x [rows, cols] into the arrays of `a` (q, scale, sum, scaled_sum); its other members are the caller's.
+  // Each row depends on itself alone: threads may take ranges of rows (`slice`). The same bits in every variant.
+  // A group that holds an infinity or a NaN gets the scale NaN.
+  void (*quantize)(const float* x, int64_t rows, int64_t cols, const Activations& a);
   // out[r * stride + 16 * t + lane] for tiles t in [first, last) and all rows r of the activations. The bits of an
   // output depend on its weight row and its activation row alone. `bias` may be null. Columns past w.rows are
   // not written.
