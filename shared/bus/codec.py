@@ -1,0 +1,109 @@
+"""Messages as bytes.
+
+    ┌──────┬──────────────────────────────────────────┐
+    │ type │ msgpack map: field name -> value         │   at most MAX_FRAME bytes in all
+    └──────┴──────────────────────────────────────────┘
+     1 byte
+
+The type bytes of Hello and Refused keep their meaning in every version of the protocol, so that services of
+different versions can still tell each other why they do not talk.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+from pydantic import ValidationError
+
+from shared.bus import messages as m
+from shared.config.errors import RinglineError
+
+MAX_FRAME: Final = 8 << 20
+_MAX_ITEMS: Final = 1 << 20
+
+_TYPES: Final[dict[int, type[m.Message]]] = {
+    1: m.Hello,
+    2: m.Welcome,
+    3: m.Refused,
+    4: m.Heartbeat,
+    5: m.Goodbye,
+    16: m.RegisterProfile,
+    17: m.Submit,
+    18: m.Cancel,
+    19: m.Accepted,
+    20: m.Rejected,
+    21: m.Tokens,
+    22: m.Finished,
+    32: m.SeqOpen,
+    33: m.SeqState,
+    34: m.SeqClose,
+    35: m.Commit,
+    36: m.CommitFailed,
+    37: m.PlaneFilled,
+    38: m.Proposal,
+    39: m.SeqReleased,
+    48: m.StatusRequest,
+    49: m.StatusReply,
+}
+_CODES: Final = {cls: code for code, cls in _TYPES.items()}
+
+
+class ProtocolError(RinglineError):
+    """Bytes that are no message of this protocol."""
+
+
+class UnknownMajorError(ProtocolError):
+    """A Hello of another major version."""
+
+    def __init__(self, major: object) -> None:
+        super().__init__(
+            f"a service speaks protocol {major!r}, this one {m.PROTOCOL_MAJOR}: install the same release"
+        )
+        self.major = major
+
+
+def encode(message: m.Message) -> bytes:
+    """One frame. ProtocolError when it would be larger than MAX_FRAME."""
+    body: bytes = msgpack.packb(message.model_dump(), use_bin_type=True)
+    if len(body) >= MAX_FRAME:
+        raise ProtocolError(
+            f"{type(message).__name__} of {len(body)} bytes is above the limit of {MAX_FRAME}"
+        )
+    return bytes((_CODES[type(message)],)) + body
+
+
+def decode(frame: bytes) -> m.Message:
+    """The message in `frame`. ProtocolError for anything else, whatever the bytes are."""
+    if not 1 < len(frame) <= MAX_FRAME:
+        raise ProtocolError(f"a frame of {len(frame)} bytes, allowed are 2 to {MAX_FRAME}")
+    cls = _TYPES.get(frame[0])
+    if cls is None:
+        raise ProtocolError(f"unknown message type {frame[0]}")
+    fields = _unpack(memoryview(frame)[1:], cls)
+    if cls is m.Hello and fields.get("protocol_major") != m.PROTOCOL_MAJOR:
+        raise UnknownMajorError(fields.get("protocol_major"))
+    try:
+        return cls.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ProtocolError(f"{cls.__name__}.{where}: {first['msg']}") from None
+
+
+def _unpack(body: memoryview, cls: type[m.Message]) -> dict[Any, Any]:
+    try:
+        fields = msgpack.unpackb(
+            body,
+            raw=False,
+            strict_map_key=False,
+            max_array_len=_MAX_ITEMS,
+            max_map_len=256,
+            max_bin_len=0,
+            max_ext_len=0,
+        )
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"{cls.__name__}: not msgpack ({type(error).__name__})") from None
+    if not isinstance(fields, dict):
+        raise ProtocolError(f"{cls.__name__}: not a map")
+    return fields
