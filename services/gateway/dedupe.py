@@ -1,0 +1,72 @@
+"""When an arriving message is one that was taken already. Pure; the journal supplies what was seen.
+
+    what arrives again             how it is recognised                          for how long
+    redelivery by the broker       DUP flag, same packet id, same bytes          until it is acknowledged
+    retained, after a new session  retain flag, same bytes                       while the journal knows it
+    sent twice, with an id         same topic and id; times (if any) within 2 s  1 h when there are no times
+    sent twice, without an id      same bytes                                    2 s
+
+A PLC may use an id again for the next occurrence: that has another time or comes later. Double answers are a
+nuisance, a lost alarm is a fault; where the two meet, the alarm is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+SAME_MOMENT_S = 2.0
+SAME_ID_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """`digest` is of topic and payload, `id_key` of topic and alarm id; `received` is wall clock."""
+
+    digest: bytes
+    id_key: bytes | None
+    ts: float | None
+    received: float
+    retained: bool = False
+    redelivered: bool = False  # the DUP flag
+    packet: int | None = None  # MQTT packet id
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An alarm of the journal. `packet` is None once it was acknowledged to the broker."""
+
+    seq: int
+    digest: bytes
+    id_key: bytes | None
+    ts: float | None
+    received: float
+    packet: int | None
+
+
+def digest(topic: bytes, content: bytes) -> bytes:
+    """16 bytes that stand for a topic together with a payload or an id."""
+    state = hashlib.blake2b(len(topic).to_bytes(4, "big"), digest_size=16)
+    state.update(topic)
+    state.update(content)
+    return state.digest()
+
+
+def duplicate_of(new: Arrival, seen: Iterable[Seen]) -> Seen | None:
+    """The first of `seen` that `new` repeats."""
+    return next((old for old in seen if _repeats(new, old)), None)
+
+
+def _repeats(new: Arrival, old: Seen) -> bool:
+    age = abs(new.received - old.received)  # a clock that was set back must not make an alarm new
+    if new.digest == old.digest:
+        if new.retained or (new.redelivered and new.packet is not None and new.packet == old.packet):
+            return True
+        if new.id_key is None:
+            return age <= SAME_MOMENT_S
+    if new.id_key is None or new.id_key != old.id_key:
+        return False
+    if new.ts is not None and old.ts is not None:
+        return abs(new.ts - old.ts) <= SAME_MOMENT_S
+    return age <= SAME_ID_S

@@ -1,0 +1,304 @@
+"""What makes the gateway lossless: every alarm is here before the broker hears that it arrived.
+
+        add()            submitted()            finish()              published()
+    ──▶ received ───────▶ submitted ───────────▶ publishing ─────────▶ answered | failed | dead
+            │                                        ▲
+            └── finish() (wrong for ever, no alarm) ─┘   `outcome` says which of the three it becomes
+
+After a crash `received` and `submitted` are submitted again under the same request id, `publishing` is
+published again. One process owns the file (an exclusive SQLite lock, dropped by the kernel on death); WAL
+with synchronous=FULL, so a commit that returned survives a power cut. Rows are bounded: the oldest that are
+through make room for new ones; when nothing is through, `add` refuses and the alarm stays with the broker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import structlog
+
+from services.gateway.dedupe import Arrival, Seen
+from shared.config.errors import RinglineError
+
+_LAYOUT = 1
+_CANDIDATES = 8  # earlier alarms compared with a new one
+_PRUNE = 64  # rows given up at once
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS alarms (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    request_id TEXT NOT NULL,
+    state INTEGER NOT NULL,
+    outcome INTEGER,
+    severity INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    received REAL NOT NULL,
+    ts REAL,
+    packet INTEGER,
+    digest BLOB NOT NULL,
+    id_key BLOB,
+    topic TEXT NOT NULL,
+    payload BLOB,
+    out_topic TEXT NOT NULL,
+    profile TEXT NOT NULL,
+    out_payload BLOB
+);
+CREATE INDEX IF NOT EXISTS waiting ON alarms (state, severity DESC, seq);
+CREATE INDEX IF NOT EXISTS by_digest ON alarms (digest, seq);
+CREATE INDEX IF NOT EXISTS by_id ON alarms (id_key, seq) WHERE id_key IS NOT NULL;
+"""
+
+
+class State(IntEnum):
+    RECEIVED = 0
+    SUBMITTED = 1
+    PUBLISHING = 2
+    ANSWERED = 3
+    FAILED = 4
+    DEAD = 5
+
+
+class JournalFull(Exception):
+    """Every row is an alarm that is not through yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message to be journalled. `out_topic` is where its answer goes, `out_payload` the answer if known."""
+
+    arrival: Arrival
+    topic: str
+    payload: bytes
+    severity: int
+    profile: str
+    out_topic: str
+    out_payload: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """An alarm without an answer. `request_id` names this attempt."""
+
+    seq: int
+    request_id: str
+    severity: int
+    attempts: int
+    received: float
+    topic: str
+    payload: bytes
+    profile: str
+    out_topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to be published until the broker has acknowledged it."""
+
+    seq: int
+    topic: str
+    payload: bytes
+    outcome: State
+
+
+class Journal:
+    """All methods belong to one thread. Changes are durable when the outermost `batch()` ends."""
+
+    def __init__(self, path: Path, max_alarms: int) -> None:
+        self._max = max_alarms
+        self._db = _open(path)
+        self._depth = 0
+        (self._rows,) = self._db.execute("SELECT count(*) FROM alarms").fetchone()
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextlib.contextmanager
+    def batch(self) -> Iterator[None]:
+        """One transaction around what happens inside; all of it or nothing."""
+        if self._depth:
+            yield
+            return
+        rows = self._rows
+        self._db.execute("BEGIN IMMEDIATE")
+        self._depth = 1
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._rows = rows
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        finally:
+            self._depth = 0
+
+    def seen(self, arrival: Arrival) -> list[Seen]:
+        """The latest alarms that `arrival` may repeat, newest first."""
+        rows = self._db.execute(
+            "SELECT * FROM (SELECT seq, digest, id_key, ts, received, packet FROM alarms"
+            " WHERE digest = ? ORDER BY seq DESC LIMIT ?) UNION"
+            " SELECT * FROM (SELECT seq, digest, id_key, ts, received, packet FROM alarms"
+            " WHERE id_key = ? ORDER BY seq DESC LIMIT ?) ORDER BY 1 DESC",
+            (arrival.digest, _CANDIDATES, arrival.id_key, _CANDIDATES),
+        )
+        return [Seen(*row) for row in rows]
+
+    def add(self, entry: Entry, outcome: State | None = None) -> int:
+        """Take a message in; with `outcome` it only waits to be published. JournalFull: no room."""
+        with self.batch():
+            self._make_room()
+            state = State.RECEIVED if outcome is None else State.PUBLISHING
+            arrival = entry.arrival
+            cursor = self._db.execute(
+                "INSERT INTO alarms (request_id, state, outcome, severity, received, ts, packet, digest,"
+                " id_key, topic, payload, out_topic, profile, out_payload) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                (
+                    *(uuid.uuid4().hex, state, outcome, entry.severity, arrival.received, arrival.ts),
+                    *(arrival.packet, arrival.digest, arrival.id_key, entry.topic),
+                    *(entry.payload if outcome is None else None, entry.out_topic, entry.profile),
+                    entry.out_payload,
+                ),
+            )
+            self._rows += 1
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def acknowledged(self, seqs: list[int]) -> None:
+        """The broker was told: what comes with the same packet id from now on is something new."""
+        with self.batch():
+            self._db.executemany("UPDATE alarms SET packet = NULL WHERE seq = ?", ((seq,) for seq in seqs))
+
+    def waiting(self, limit: int, skip: set[int] | frozenset[int] = frozenset()) -> list[Waiting]:
+        """Alarms without an answer that are not in `skip`: the most severe first, then the oldest."""
+        rows = self._db.execute(
+            "SELECT seq, request_id, severity, attempts, received, topic, payload, profile, out_topic"
+            " FROM alarms WHERE state IN (0, 1) ORDER BY severity DESC, seq LIMIT ?",
+            (limit + len(skip),),
+        )
+        found = [Waiting(seq, f"{stem}.{tries}", severity, tries, *rest)
+                 for seq, stem, severity, tries, *rest in rows if seq not in skip]  # fmt: skip
+        return found[:limit]
+
+    def submitted(self, seq: int) -> None:
+        self._change(
+            "UPDATE alarms SET state = ? WHERE seq = ? AND state = ?", State.SUBMITTED, seq, State.RECEIVED
+        )
+
+    def try_again(self, seq: int) -> None:
+        """The attempt failed: the next one has another request id."""
+        self._change(
+            "UPDATE alarms SET state = ?, attempts = attempts + 1 WHERE seq = ? AND state IN (0, 1)",
+            State.RECEIVED,
+            seq,
+        )
+
+    def finish(self, seq: int, payload: bytes, outcome: State) -> None:
+        """`payload` is to be published to the alarm's answer topic; then the alarm is `outcome`."""
+        self._change(
+            "UPDATE alarms SET state = ?, out_payload = ?, outcome = ?, payload = NULL"
+            " WHERE seq = ? AND state IN (0, 1)",
+            *(State.PUBLISHING, payload, outcome, seq),
+        )
+
+    def replace_outgoing(self, seq: int, payload: bytes) -> None:
+        """Publish `payload` instead of what the broker refuses."""
+        self._change(
+            "UPDATE alarms SET out_payload = ?, outcome = ? WHERE seq = ?", payload, State.FAILED, seq
+        )
+
+    def outgoing(self, limit: int, skip: set[int] | frozenset[int] = frozenset()) -> list[Outgoing]:
+        """What is to be published and not in `skip`, oldest first."""
+        rows = self._db.execute(
+            "SELECT seq, out_topic, out_payload, outcome FROM alarms"
+            " WHERE state = ? ORDER BY severity DESC, seq LIMIT ?",
+            (State.PUBLISHING, limit + len(skip)),
+        )
+        found = [
+            Outgoing(seq, topic, payload, State(outcome))
+            for seq, topic, payload, outcome in rows
+            if seq not in skip
+        ]
+        return found[:limit]
+
+    def published(self, seq: int) -> None:
+        """The broker has it. The texts are dropped; what recognises a duplicate stays."""
+        self._change(
+            "UPDATE alarms SET state = outcome, payload = NULL, out_payload = NULL"
+            " WHERE seq = ? AND state = ?",
+            *(seq, State.PUBLISHING),
+        )
+
+    def counts(self) -> dict[State, int]:
+        """How many alarms are in each state."""
+        rows = self._db.execute("SELECT state, count(*) FROM alarms GROUP BY state")
+        return {State(state): count for state, count in rows}
+
+    def _change(self, statement: str, *values: object) -> None:
+        with self.batch():
+            self._db.execute(statement, values)
+
+    def _make_room(self) -> None:
+        if self._rows < self._max:
+            return
+        cursor = self._db.execute(
+            "DELETE FROM alarms WHERE seq IN (SELECT seq FROM alarms WHERE state >= ? ORDER BY seq LIMIT ?)",
+            (State.ANSWERED, max(_PRUNE, self._rows - self._max + 1)),
+        )
+        self._rows -= cursor.rowcount
+        if self._rows >= self._max:
+            raise JournalFull
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        raise RinglineError(f"{path}: cannot open the journal: {error.strerror}; set paths.data") from None
+    try:
+        return _connect(path)
+    except sqlite3.OperationalError as error:
+        hint = "another gateway uses it; stop that one first" if "locked" in str(error) else str(error)
+        raise RinglineError(f"{path}: cannot open the journal: {hint}") from None
+    except sqlite3.DatabaseError as error:
+        return _connect(_set_aside(path, error))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
+    try:
+        db.execute("PRAGMA locking_mode = EXCLUSIVE")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute(f"PRAGMA journal_size_limit = {8 << 20}")
+        (health,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        (layout,) = db.execute("PRAGMA user_version").fetchone()
+        if health != "ok" or layout not in (0, _LAYOUT):
+            raise sqlite3.DatabaseError(
+                health if health != "ok" else f"layout {layout}, this version knows {_LAYOUT}"
+            )
+        db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_LAYOUT}; COMMIT;")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _set_aside(path: Path, error: Exception) -> Path:
+    """A journal that cannot be read is kept for people; the gateway goes on with a new one."""
+    kept = path.with_name(f"{path.name}.damaged-{uuid.uuid4().hex[:8]}")
+    structlog.get_logger().error(
+        f"journal {path} is damaged ({error}); a new one is begun, look in {kept.name} for unanswered alarms"
+    )
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + suffix).rename(kept.with_name(kept.name + suffix))
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    return path

@@ -1,0 +1,344 @@
+"""The link to the broker: one paho client for each connection, in a thread that keeps one alive.
+
+A client that is thrown away with its connection leaves nothing behind: what the broker has not acknowledged
+is in the journal and is published again from there, and the session with unacknowledged alarms is the
+broker's. paho's own reconnection would keep both in memory, and has no jitter.
+
+    on_message ──▶ `events` (bounded; a full queue ends the connection, the broker delivers again)
+    PUBACKs    ──▶ `confirmed` (at most as many as were published)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import random
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import paho.mqtt.client as paho
+import structlog
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from shared.config.errors import RinglineError
+from shared.config.settings import Mqtt
+
+RECEIVE_MAXIMUM = 64  # alarms the broker may have under way to us, unacknowledged
+MAX_PACKET_BYTES = 32 << 20  # what larger packets hold the broker throws away, as MQTT 5 says
+STREAM_BACKLOG = 256  # stream messages that may wait for a slow network
+_CONNECT_S = 5.0
+_BACKOFF_S = (0.5, 30.0)
+_QUEUE_WAIT_S = 5.0
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message from the broker. `topic` is bytes because it may not be UTF-8; `size` is before cutting."""
+
+    topic: bytes
+    payload: bytes
+    size: int
+    qos: int
+    retained: bool
+    redelivered: bool
+    packet: int
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    connection: int
+    max_packet: int | None  # the broker's limit, MQTT 5 only
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The broker's answer to a message of ours; `refused` is its reason when it did not take it."""
+
+    ticket: int
+    refused: str | None
+
+
+Event = Delivery | Connected | Disconnected
+
+
+class MqttLink:
+    """`start`, then `publish`, `stream` and `acknowledge` from one thread; events arrive in `events`."""
+
+    def __init__(
+        self, settings: Mqtt, filters: list[str], max_payload: int, events: queue.Queue[Any]
+    ) -> None:
+        self._settings = settings
+        self._filters = filters
+        self._max_payload = max_payload
+        self._events = events
+        self._password = _read_password(settings)
+        self._tls = _tls_context(settings)
+        self._stop = threading.Event()
+        self._over = threading.Event()  # this connection has ended
+        self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
+        self._client: paho.Client | None = None
+        self._connection = 0
+        self._up = False
+        self._tickets: dict[int, int] = {}
+        self._streamed: deque[paho.MQTTMessageInfo] = deque()
+        self.confirmed: queue.SimpleQueue[Confirmed] = queue.SimpleQueue()
+        self.stream_dropped = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Leave the broker properly; the session with its subscriptions stays."""
+        self._stop.set()
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join(_CONNECT_S + 5)
+
+    def publish(self, connection: int, ticket: int, topic: str, payload: bytes) -> bool:
+        """QoS 1. `ticket` comes back in `confirmed`, unless the connection ends first. False: not connected."""
+        client = self._client
+        if client is None or not self._up or connection != self._connection:
+            return False
+        return self._guarded(lambda: self._publish(client, ticket, topic, payload))
+
+    def _publish(self, client: paho.Client, ticket: int, topic: str, payload: bytes) -> None:
+        info = client.publish(topic, payload, qos=1)
+        self._tickets[info.mid] = ticket
+        if info.is_published():  # acknowledged before the ticket was noted
+            self._confirm(info.mid, None)
+
+    def stream(self, topic: str, payload: bytes) -> None:
+        """QoS 0: dropped when there is no connection or it is too slow."""
+        client = self._client
+        while self._streamed and self._streamed[0].is_published():
+            self._streamed.popleft()
+        if client is None or not self._up or len(self._streamed) >= STREAM_BACKLOG:
+            self.stream_dropped += 1
+            return
+        self._guarded(lambda: self._streamed.append(client.publish(topic, payload, qos=0)))
+
+    def acknowledge(self, delivery: Delivery) -> None:
+        """Tell the broker that the message is ours now. Only on the connection it came on."""
+        client = self._client
+        if delivery.qos and client is not None and delivery.connection == self._connection:
+            self._guarded(lambda: client.ack(delivery.packet, delivery.qos))
+
+    def drop_connection(self) -> None:
+        """Connect anew: the broker then delivers again what was not acknowledged."""
+        self._over.set()
+
+    def _guarded(self, action: Callable[[], object]) -> bool:
+        try:
+            action()
+        except (ValueError, OSError, RuntimeError) as error:
+            _log.warning("the broker's client failed, connecting anew", error=str(error))
+            self._over.set()
+            return False
+        return True
+
+    # --- the thread that keeps a connection ---
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._stop.is_set():
+            self._connection += 1
+            reached = self._live(self._connection, quiet=failures > 0)
+            failures = 0 if reached else failures + 1
+            self._stop.wait(backoff(failures, random.random()))
+
+    def _live(self, connection: int, quiet: bool) -> bool:
+        """One connection from its beginning to its end. Whether the broker accepted it."""
+        self._over.clear()
+        if self._stop.is_set():
+            return False
+        client = self._make_client(connection)
+        try:
+            self._connect(client)
+        except (OSError, ValueError) as error:
+            if not quiet:
+                where = f"{self._settings.host}:{self._settings.port}"
+                _log.warning(
+                    f"no MQTT broker at {where} ({_plain(error)}); trying again until there is one: "
+                    "start it or set mqtt.host and mqtt.port"
+                )
+            return False
+        self._tickets = {}
+        self._streamed.clear()
+        self._client = client
+        client.loop_start()
+        self._over.wait()
+        return self._leave(client, connection)
+
+    def _connect(self, client: paho.Client) -> None:
+        mqtt = self._settings
+        if mqtt.version == "5":
+            properties = Properties(PacketTypes.CONNECT)
+            properties.SessionExpiryInterval = mqtt.session_expiry_s
+            properties.ReceiveMaximum = RECEIVE_MAXIMUM
+            properties.MaximumPacketSize = MAX_PACKET_BYTES
+            client.connect(mqtt.host, mqtt.port, mqtt.keepalive_s, clean_start=False, properties=properties)
+        else:
+            client.connect(mqtt.host, mqtt.port, mqtt.keepalive_s)
+
+    def _leave(self, client: paho.Client, connection: int) -> bool:
+        was_up, self._up = self._up, False
+        self._client = None
+        with contextlib.suppress(ValueError, OSError):
+            client.disconnect()
+        client.loop_stop()
+        if was_up:
+            self._put(Disconnected(connection))
+        return was_up
+
+    def _make_client(self, connection: int) -> paho.Client:
+        five = self._settings.version == "5"
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._settings.client_id,
+            clean_session=None if five else False,
+            protocol=paho.MQTTv5 if five else paho.MQTTv311,
+            reconnect_on_failure=False,
+            manual_ack=True,
+        )
+        client.connect_timeout = _CONNECT_S
+        client.max_inflight_messages_set(RECEIVE_MAXIMUM)
+        if self._settings.username is not None:
+            client.username_pw_set(self._settings.username, self._password)
+        if self._tls is not None:
+            client.tls_set_context(self._tls)
+        client.on_connect = self._careful(
+            lambda _c, _u, _f, code, extra: self._on_connect(connection, code, extra)
+        )
+        client.on_disconnect = self._careful(lambda *_: self._over.set())
+        client.on_message = self._careful(lambda _c, _u, message: self._on_message(connection, message))
+        client.on_publish = self._careful(lambda _c, _u, mid, code, _p: self._confirm(mid, code))
+        client.on_subscribe = self._careful(lambda _c, _u, _m, codes, _p: self._on_subscribe(codes))
+        return client
+
+    def _careful(self, callback: Callable[..., object]) -> Callable[..., None]:
+        """An exception in a callback would end paho's thread: it is logged and the connection is made anew."""
+
+        def guarded(*arguments: Any) -> None:
+            try:
+                callback(*arguments)
+            except Exception:
+                _log.exception("an MQTT callback failed, connecting anew")
+                self._over.set()
+
+        return guarded
+
+    # --- callbacks, in paho's thread ---
+
+    def _on_connect(self, connection: int, code: ReasonCode, properties: Properties | None) -> None:
+        if code.is_failure:
+            _log.warning(
+                f"the MQTT broker at {self._settings.host}:{self._settings.port} refuses us ({code}): "
+                "check mqtt.username, mqtt.password_file and mqtt.client_id"
+            )
+            self._over.set()
+            return
+        assert self._client is not None
+        if self._settings.version == "5":  # retained alarms only with the session's first subscription
+            options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+            self._client.subscribe([(item, options) for item in self._filters])
+        else:
+            self._client.subscribe([(item, 1) for item in self._filters])
+        self._up = True
+        _log.info("connected to the broker", host=self._settings.host, port=self._settings.port)
+        self._put(Connected(connection, getattr(properties, "MaximumPacketSize", None)))
+
+    def _on_subscribe(self, codes: list[ReasonCode]) -> None:
+        for topic, code in zip(self._filters, codes, strict=False):
+            if code.is_failure:
+                _log.error(
+                    f'the broker refuses the subscription to "{topic}" ({code}): check its access rules'
+                )
+
+    def _on_message(self, connection: int, message: paho.MQTTMessage) -> None:
+        delivery = Delivery(
+            topic=topic_bytes(message),
+            payload=message.payload[: self._max_payload + 1],
+            size=len(message.payload),
+            qos=message.qos,
+            retained=message.retain,
+            redelivered=message.dup,
+            packet=message.mid,
+            connection=connection,
+        )
+        if not self._put(delivery):
+            _log.error("the gateway does not keep up with its alarms, connecting anew", qos=message.qos)
+            self._over.set()
+
+    def _confirm(self, mid: int, code: ReasonCode | None) -> None:
+        ticket = self._tickets.pop(mid, None)
+        if ticket is not None:
+            refused = str(code) if code is not None and code.is_failure else None
+            self.confirmed.put(Confirmed(ticket, refused))
+
+    def _put(self, event: Event) -> bool:
+        """False when the queue stays full for so long that the broker should rather send it again."""
+        try:
+            self._events.put(event, timeout=_QUEUE_WAIT_S)
+        except queue.Full:
+            return False
+        return True
+
+
+def backoff(failures: int, chance: float) -> float:
+    """Seconds before the next attempt: doubling, and spread (`chance` in [0, 1)) so that gateways do not march."""
+    shortest, longest = _BACKOFF_S
+    return min(longest, shortest * 2 ** min(failures, 10)) * (0.5 + 0.5 * chance)
+
+
+def topic_bytes(message: paho.MQTTMessage) -> bytes:
+    """A message's topic as it came, also when it is not UTF-8."""
+    try:
+        return message.topic.encode()
+    except UnicodeDecodeError as error:
+        return bytes(error.object)
+
+
+def _read_password(settings: Mqtt) -> str | None:
+    if settings.password_file is None:
+        return None
+    try:
+        return settings.password_file.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RinglineError(
+            f"{settings.password_file}: cannot read mqtt.password_file: {_plain(error)}"
+        ) from None
+
+
+def _tls_context(settings: Mqtt) -> ssl.SSLContext | None:
+    if settings.tls_ca is None and settings.tls_cert is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.tls_ca)
+        if settings.tls_cert is not None:
+            context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        names = ", ".join(
+            str(path) for path in (settings.tls_ca, settings.tls_cert, settings.tls_key) if path
+        )
+        raise RinglineError(f"cannot use the TLS files {names}: {_plain(error)}") from None
+    return context
+
+
+def _plain(error: BaseException) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
