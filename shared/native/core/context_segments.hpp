@@ -1,0 +1,61 @@
+// What a node of a pass attends to, as runs of lanes of blocks in logical order.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/buffer.hpp"
+#include "core/kv_pool.hpp"
+#include "core/node_tree.hpp"
+#include "core/sequence_view.hpp"
+#include "kernels/engine_kernels.hpp"
+
+namespace ringline {
+
+// The scratch's K/V: blocks as in the pool, of one plane; slot s is lane s % 16 of tile s / 16.
+struct ScratchTiles {
+  uint16_t* data = nullptr;
+  Plane plane;
+
+  uint16_t* tile(int64_t slot) const { return data + slot / kBlockTokens * plane.elements(); }
+};
+
+struct PassNode {
+  const SequenceView* view = nullptr;
+  int64_t slot = 0;
+  int64_t position = 0;
+  int32_t token = 0;
+
+  // Where the query for the sink is rotated: StreamingLLM's position inside the cache.
+  int64_t sink_position() const { return std::min(position, view->sink() + view->window() - 1); }
+};
+
+struct Context {
+  const KvSegment* segments;
+  int64_t n_segments;
+  int64_t n_keys;
+};
+
+// Builds contexts: committed sink, sink in the scratch, committed window, ancestors in the scratch, the node itself.
+// The parts never interleave, because the scratch continues where the committed positions end.
+class ContextSegments {
+ public:
+  ContextSegments(int64_t capacity, int threads);
+
+  // Notes which scratch slots the pass's nodes see; `tree` already holds them.
+  void prepare(const NodeTree& tree, std::span<const PassNode> nodes);
+  // The context of nodes[index], in `worker`'s own memory until its next call.
+  Context context(const PassNode& node, int64_t index, const ScratchTiles& tiles, int worker);
+
+ private:
+  void mark_ancestors(const NodeTree& tree, const PassNode& node, int64_t index);
+
+  int64_t tiles_;                   // of the scratch
+  Buffer<uint16_t> sink_lanes_;     // [capacity, tiles]
+  Buffer<uint16_t> window_lanes_;   // [capacity, tiles]
+  std::vector<Buffer<KvSegment>> segments_;  // of each thread
+};
+
+}  // namespace ringline

@@ -1,0 +1,111 @@
+// The attention part of a pass: rotation, K/V into the scratch, attention of every node.
+#include <algorithm>
+#include <cmath>
+
+#include "core/forward.hpp"
+
+namespace ringline {
+
+namespace {
+
+constexpr int64_t kSerialRows = 2;
+
+}  // namespace
+
+// Ends the phase of the projections. Items are (slots of one tile, K/V head), so no two threads write into the same
+// cache line of keys.
+void Forward::rotate_and_store(int64_t layer) {
+  ThreadPool& threads = model_.threads();
+  const int64_t heads = spec_.n_kv_head;
+  if (rows() <= kSerialRows) {
+    return threads.meet([&] {
+      for (int64_t h = 0; h < heads; ++h) rotate_rows(layer, h, 0, rows());
+    });
+  }
+  threads.meet([] {});
+  const int64_t lead = nodes_[0].slot % kBlockTokens;
+  const int64_t tiles = (lead + rows() + kBlockTokens - 1) / kBlockTokens;
+  threads.claim(tiles * heads, 1, [&](int64_t item, int64_t) {
+    const int64_t first = item / heads * kBlockTokens - lead;
+    rotate_rows(layer, item % heads, std::max<int64_t>(first, 0), std::min(first + kBlockTokens, rows()));
+  });
+  threads.meet([] {});
+}
+
+void Forward::rotate_rows(int64_t layer, int64_t kv_head, int64_t first, int64_t last) {
+  const int64_t size = spec_.head_dim;
+  const EngineKernels& kernels = model_.kernels();
+  const int64_t k_offset = tiles_.plane.k_offset(static_cast<int>(layer), static_cast<int>(kv_head));
+  const int64_t v_offset = tiles_.plane.v_offset(static_cast<int>(layer), static_cast<int>(kv_head));
+  float* rotated = k_rotated_.data() + kv_head * size;
+  for (int64_t row = first; row < last; ++row) {
+    const int64_t slot = nodes_[static_cast<size_t>(row)].slot;
+    const int64_t at = row * spec_.kv_width() + kv_head * size;
+    float* key = rotated + row * spec_.kv_width();
+    kernels.rotate(k_.data() + at, rotation(row, false), 1.0f, key);
+    uint16_t* tile = tiles_.tile(slot);
+    kernels.to_half(key, size, tile + k_offset + slot % kBlockTokens, kBlockTokens);
+    kernels.to_half(v_.data() + at, size, tile + v_offset + slot % kBlockTokens * size, 1);
+    rotate_queries(row, kv_head);
+  }
+}
+
+Rotation Forward::rotation(int64_t row, bool sink) const {
+  const int64_t half = model_.rope().half();
+  const float* cos = angles_.data() + (row * 4 + (sink ? 2 : 0)) * half;
+  return {cos, cos + half, half, model_.adjacent_pairs()};
+}
+
+void Forward::rotate_queries(int64_t row, int64_t kv_head) {
+  const int64_t size = spec_.head_dim;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(size));
+  const PassNode& node = nodes_[static_cast<size_t>(row)];
+  const bool twice = node.sink_position() != node.position;
+  for (int64_t i = 0; i < spec_.group(); ++i) {
+    const int64_t at = row * spec_.q_width() + (kv_head * spec_.group() + i) * size;
+    model_.kernels().rotate(q_.data() + at, rotation(row, false), scale, rotated_.data() + at);
+    if (twice) model_.kernels().rotate(q_.data() + at, rotation(row, true), scale, rotated_sink_.data() + at);
+  }
+}
+
+// How many threads share one (node, K/V head): more than one only when there are too few of them to go round.
+int64_t Forward::head_parts() const {
+  const int64_t items = rows() * spec_.n_kv_head;
+  return std::clamp<int64_t>((model_.n_threads() + items - 1) / items, 1, spec_.group());
+}
+
+void Forward::attention(int worker, int64_t layer) {
+  const int64_t items = rows() * spec_.n_kv_head * head_parts();
+  model_.threads().claim(items, 1, [&](int64_t item, int64_t) { attend(worker, layer, item); });
+  model_.threads().meet([] {});
+}
+
+void Forward::attend(int worker, int64_t layer, int64_t item) {
+  const int64_t parts = head_parts();
+  const int64_t part = item % parts;
+  const int64_t kv_head = item / parts % spec_.n_kv_head;
+  const int64_t row = item / parts / spec_.n_kv_head;
+  const PassNode& node = nodes_[static_cast<size_t>(row)];
+  const int64_t first = kv_head * spec_.group() + part * spec_.group() / parts;
+  const int64_t last = kv_head * spec_.group() + (part + 1) * spec_.group() / parts;
+  const Context context = segments_.context(node, row, tiles_, worker);
+  const int64_t at = row * spec_.q_width() + first * spec_.head_dim;
+  const bool twice = node.sink_position() != node.position;
+  AttentionTask task;
+  task.segments = context.segments;
+  task.n_segments = context.n_segments;
+  task.n_keys = context.n_keys;
+  task.k_offset = tiles_.plane.k_offset(static_cast<int>(layer), static_cast<int>(kv_head));
+  task.v_offset = tiles_.plane.v_offset(static_cast<int>(layer), static_cast<int>(kv_head));
+  task.head_dim = spec_.head_dim;
+  task.group = last - first;
+  task.query = rotated_.data() + at;
+  task.query_sink = twice ? rotated_sink_.data() + at : task.query;
+  task.scores = scores_[static_cast<size_t>(worker)].data();
+  task.out = attended_.row(row) + first * spec_.head_dim;
+  model_.kernels().attend(task);
+  const int64_t width = task.group * spec_.head_dim;
+  model_.matrices().quantize(task.out, 1, width, attended_.slice(row, first * spec_.head_dim, width));
+}
+
+}  // namespace ringline
