@@ -9,8 +9,17 @@ namespace ringline {
 
 // Numbers are GGUF's (ggml_type).
 enum class TensorType : uint32_t {
-  kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8,
-  kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kBF16 = 30,
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kBF16 = 30,
 };
 
 inline constexpr int kTileRows = 16;   // output rows a tile computes: the lanes of one 512-bit register
@@ -32,6 +41,7 @@ bool supported(TensorType type);
 // Throws std::invalid_argument when cols does not fit the type's block.
 size_t packed_bytes(TensorType type, int64_t rows, int64_t cols);
 size_t tile_bytes(TensorType type, int64_t cols);
+size_t gguf_bytes(TensorType type, int64_t rows, int64_t cols);
 void pack(TensorType type, const std::byte* gguf, int64_t rows, int64_t cols, std::byte* packed);
 // One row as float32, bit-identical to the GGUF's own dequantisation.
 void dequantize_row(const PackedMatrix& w, int64_t row, float* out);

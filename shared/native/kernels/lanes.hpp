@@ -1,0 +1,40 @@
+// Vector primitives of the variant being compiled. Each kernels/lanes/NAME.hpp gives the same names:
+//
+//   kLanes               output rows in one register
+//   kMaxRows             activation rows computed together; kFloatRows the same for float weights
+//   registers(rows)      registers side by side for that many rows: rows * registers sums stay in registers
+//   kZero8               what dot8 leaves of the 128 that Q8_0's stored values carry (128 or 0)
+//   Bytes                kLanes x 4 columns of unsigned weights;  Ints, Floats: one value a lane
+//   Quads                16 activations: four columns each for four quads
+//
+// Sums of integers are exact, floats are only multiplied, added and fused as the kernels say: variants agree
+// to the bit. Nothing here may be shared between variants (no std:: calls): the linker would keep one
+// variant's copy for all.
+#pragma once
+
+#include <cstdint>
+
+#define RINGLINE_STRING_(x) #x
+#define RINGLINE_STRING(x) RINGLINE_STRING_(x)
+// clang-format off
+#include RINGLINE_STRING(kernels/lanes/RINGLINE_ISA.hpp)
+// clang-format on
+#undef RINGLINE_STRING
+#undef RINGLINE_STRING_
+
+namespace ringline::RINGLINE_ISA {
+
+template <int kValue>
+struct Constant {
+  static constexpr int value = kValue;
+};
+
+template <int kCount, int kFrom = 0, class F>
+[[gnu::always_inline]] inline void unroll(F f) {
+  if constexpr (kFrom < kCount) {
+    f(Constant<kFrom>{});
+    unroll<kCount, kFrom + 1>(f);
+  }
+}
+
+}  // namespace ringline::RINGLINE_ISA
