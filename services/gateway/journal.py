@@ -14,46 +14,17 @@ through make room for new ones; when nothing is through, `add` refuses and the a
 from __future__ import annotations
 
 import contextlib
-import os
-import sqlite3
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-import structlog
-
 from services.gateway.dedupe import Arrival, Seen
-from shared.config.errors import RinglineError
+from services.gateway.journal_file import open_database
 
-_LAYOUT = 1
 _CANDIDATES = 8  # earlier alarms compared with a new one
 _PRUNE = 64  # rows given up at once
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS alarms (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT,
-    request_id TEXT NOT NULL,
-    state INTEGER NOT NULL,
-    outcome INTEGER,
-    severity INTEGER NOT NULL,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    received REAL NOT NULL,
-    ts REAL,
-    packet INTEGER,
-    digest BLOB NOT NULL,
-    id_key BLOB,
-    topic TEXT NOT NULL,
-    payload BLOB,
-    out_topic TEXT NOT NULL,
-    profile TEXT NOT NULL,
-    out_payload BLOB
-);
-CREATE INDEX IF NOT EXISTS waiting ON alarms (state, severity DESC, seq);
-CREATE INDEX IF NOT EXISTS by_digest ON alarms (digest, seq);
-CREATE INDEX IF NOT EXISTS by_id ON alarms (id_key, seq) WHERE id_key IS NOT NULL;
-"""
 
 
 class State(IntEnum):
@@ -112,7 +83,7 @@ class Journal:
 
     def __init__(self, path: Path, max_alarms: int) -> None:
         self._max = max_alarms
-        self._db = _open(path)
+        self._db = open_database(path)
         self._depth = 0
         (self._rows,) = self._db.execute("SELECT count(*) FROM alarms").fetchone()
 
@@ -158,7 +129,8 @@ class Journal:
             arrival = entry.arrival
             cursor = self._db.execute(
                 "INSERT INTO alarms (request_id, state, outcome, severity, received, ts, packet, digest,"
-                " id_key, topic, payload, out_topic, profile, out_payload) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                " id_key, topic, payload, out_topic, profile, out_payload)"
+                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 (
                     *(uuid.uuid4().hex, state, outcome, entry.severity, arrival.received, arrival.ts),
                     *(arrival.packet, arrival.digest, arrival.id_key, entry.topic),
@@ -235,6 +207,16 @@ class Journal:
             *(seq, State.PUBLISHING),
         )
 
+    def subscriptions(self) -> set[str]:
+        """The filters the broker's session was given last."""
+        return {topic for (topic,) in self._db.execute("SELECT filter FROM subscriptions")}
+
+    def subscribed(self, filters: list[str]) -> None:
+        """The broker's session has these filters now, and no others."""
+        with self.batch():
+            self._db.execute("DELETE FROM subscriptions")
+            self._db.executemany("INSERT INTO subscriptions VALUES (?)", ((item,) for item in filters))
+
     def counts(self) -> dict[State, int]:
         """How many alarms are in each state."""
         rows = self._db.execute("SELECT state, count(*) FROM alarms GROUP BY state")
@@ -254,51 +236,3 @@ class Journal:
         self._rows -= cursor.rowcount
         if self._rows >= self._max:
             raise JournalFull
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    except OSError as error:
-        raise RinglineError(f"{path}: cannot open the journal: {error.strerror}; set paths.data") from None
-    try:
-        return _connect(path)
-    except sqlite3.OperationalError as error:
-        hint = "another gateway uses it; stop that one first" if "locked" in str(error) else str(error)
-        raise RinglineError(f"{path}: cannot open the journal: {hint}") from None
-    except sqlite3.DatabaseError as error:
-        return _connect(_set_aside(path, error))
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False)
-    try:
-        db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute(f"PRAGMA journal_size_limit = {8 << 20}")
-        (health,) = db.execute("PRAGMA quick_check(1)").fetchone()
-        (layout,) = db.execute("PRAGMA user_version").fetchone()
-        if health != "ok" or layout not in (0, _LAYOUT):
-            raise sqlite3.DatabaseError(
-                health if health != "ok" else f"layout {layout}, this version knows {_LAYOUT}"
-            )
-        db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_LAYOUT}; COMMIT;")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-def _set_aside(path: Path, error: Exception) -> Path:
-    """A journal that cannot be read is kept for people; the gateway goes on with a new one."""
-    kept = path.with_name(f"{path.name}.damaged-{uuid.uuid4().hex[:8]}")
-    structlog.get_logger().error(
-        f"journal {path} is damaged ({error}); a new one is begun, look in {kept.name} for unanswered alarms"
-    )
-    for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            path.with_name(path.name + suffix).rename(kept.with_name(kept.name + suffix))
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    return path

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import queue
 import random
-import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -28,14 +27,13 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from shared.config.errors import RinglineError
+from services.gateway.connecting import backoff, plain, read_password, tls_context, topic_bytes
 from shared.config.settings import Mqtt
 
 RECEIVE_MAXIMUM = 64  # alarms the broker may have under way to us, unacknowledged
 MAX_PACKET_BYTES = 32 << 20  # what larger packets hold the broker throws away, as MQTT 5 says
 STREAM_BACKLOG = 256  # stream messages that may wait for a slow network
 _CONNECT_S = 5.0
-_BACKOFF_S = (0.5, 30.0)
 _QUEUE_WAIT_S = 5.0
 
 _log = structlog.get_logger()
@@ -81,21 +79,26 @@ class MqttLink:
     """`start`, then `publish`, `stream` and `acknowledge` from one thread; events arrive in `events`."""
 
     def __init__(
-        self, settings: Mqtt, filters: list[str], max_payload: int, events: queue.Queue[Any]
+        self, settings: Mqtt, filters: list[str], stale: list[str], max_payload: int, events: queue.Queue[Any]
     ) -> None:
+        """`stale`: filters of an earlier configuration that the broker's session still has."""
         self._settings = settings
         self._filters = filters
+        self._stale = stale
         self._max_payload = max_payload
         self._events = events
-        self._password = _read_password(settings)
-        self._tls = _tls_context(settings)
+        self._password = read_password(settings)
+        self._tls = tls_context(settings)
         self._stop = threading.Event()
         self._over = threading.Event()  # this connection has ended
         self._thread = threading.Thread(target=self._run, name="mqtt", daemon=True)
         self._client: paho.Client | None = None
         self._connection = 0
         self._up = False
-        self._tickets: dict[int, int] = {}
+        self._quiet = False  # this outage was reported already
+        self._tickets: dict[int, int] = {}  # by packet id
+        self._early: dict[int, str | None] | None = None
+        self._tickets_lock = threading.Lock()
         self._streamed: deque[paho.MQTTMessageInfo] = deque()
         self.confirmed: queue.SimpleQueue[Confirmed] = queue.SimpleQueue()
         self.stream_dropped = 0
@@ -111,17 +114,23 @@ class MqttLink:
             self._thread.join(_CONNECT_S + 5)
 
     def publish(self, connection: int, ticket: int, topic: str, payload: bytes) -> bool:
-        """QoS 1. `ticket` comes back in `confirmed`, unless the connection ends first. False: not connected."""
+        """QoS 1. `ticket` comes back in `confirmed` unless the connection ends. False: not connected."""
         client = self._client
         if client is None or not self._up or connection != self._connection:
             return False
         return self._guarded(lambda: self._publish(client, ticket, topic, payload))
 
     def _publish(self, client: paho.Client, ticket: int, topic: str, payload: bytes) -> None:
-        info = client.publish(topic, payload, qos=1)
-        self._tickets[info.mid] = ticket
-        if info.is_published():  # acknowledged before the ticket was noted
-            self._confirm(info.mid, None)
+        """The PUBACK may come before `publish` has told the packet id: `_early` keeps it that long."""
+        with self._tickets_lock:
+            self._early = {}
+        mid = client.publish(topic, payload, qos=1).mid
+        with self._tickets_lock:
+            early, self._early = self._early or {}, None
+            if mid in early:
+                self.confirmed.put(Confirmed(ticket, early[mid]))
+            else:
+                self._tickets[mid] = ticket
 
     def stream(self, topic: str, payload: bytes) -> None:
         """QoS 0: dropped when there is no connection or it is too slow."""
@@ -158,11 +167,12 @@ class MqttLink:
         failures = 0
         while not self._stop.is_set():
             self._connection += 1
-            reached = self._live(self._connection, quiet=failures > 0)
+            self._quiet = failures > 0
+            reached = self._live(self._connection)
             failures = 0 if reached else failures + 1
             self._stop.wait(backoff(failures, random.random()))
 
-    def _live(self, connection: int, quiet: bool) -> bool:
+    def _live(self, connection: int) -> bool:
         """One connection from its beginning to its end. Whether the broker accepted it."""
         self._over.clear()
         if self._stop.is_set():
@@ -171,10 +181,10 @@ class MqttLink:
         try:
             self._connect(client)
         except (OSError, ValueError) as error:
-            if not quiet:
+            if not self._quiet:
                 where = f"{self._settings.host}:{self._settings.port}"
                 _log.warning(
-                    f"no MQTT broker at {where} ({_plain(error)}); trying again until there is one: "
+                    f"no MQTT broker at {where} ({plain(error)}); trying again until there is one: "
                     "start it or set mqtt.host and mqtt.port"
                 )
             return False
@@ -188,7 +198,7 @@ class MqttLink:
     def _connect(self, client: paho.Client) -> None:
         mqtt = self._settings
         if mqtt.version == "5":
-            properties = Properties(PacketTypes.CONNECT)
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             properties.SessionExpiryInterval = mqtt.session_expiry_s
             properties.ReceiveMaximum = RECEIVE_MAXIMUM
             properties.MaximumPacketSize = MAX_PACKET_BYTES
@@ -232,7 +242,7 @@ class MqttLink:
         return client
 
     def _careful(self, callback: Callable[..., object]) -> Callable[..., None]:
-        """An exception in a callback would end paho's thread: it is logged and the connection is made anew."""
+        """An exception would end paho's thread: it is logged, and the connection is made anew."""
 
         def guarded(*arguments: Any) -> None:
             try:
@@ -247,13 +257,16 @@ class MqttLink:
 
     def _on_connect(self, connection: int, code: ReasonCode, properties: Properties | None) -> None:
         if code.is_failure:
-            _log.warning(
-                f"the MQTT broker at {self._settings.host}:{self._settings.port} refuses us ({code}): "
-                "check mqtt.username, mqtt.password_file and mqtt.client_id"
-            )
+            if not self._quiet:
+                _log.warning(
+                    f"the MQTT broker at {self._settings.host}:{self._settings.port} refuses us ({code}): "
+                    "check mqtt.username, mqtt.password_file and mqtt.client_id; trying again"
+                )
             self._over.set()
             return
         assert self._client is not None
+        if self._stale:
+            self._client.unsubscribe(self._stale)
         if self._settings.version == "5":  # retained alarms only with the session's first subscription
             options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
             self._client.subscribe([(item, options) for item in self._filters])
@@ -273,7 +286,7 @@ class MqttLink:
     def _on_message(self, connection: int, message: paho.MQTTMessage) -> None:
         delivery = Delivery(
             topic=topic_bytes(message),
-            payload=message.payload[: self._max_payload + 1],
+            payload=bytes(message.payload[: self._max_payload + 1]),
             size=len(message.payload),
             qos=message.qos,
             retained=message.retain,
@@ -285,11 +298,14 @@ class MqttLink:
             _log.error("the gateway does not keep up with its alarms, connecting anew", qos=message.qos)
             self._over.set()
 
-    def _confirm(self, mid: int, code: ReasonCode | None) -> None:
-        ticket = self._tickets.pop(mid, None)
-        if ticket is not None:
-            refused = str(code) if code is not None and code.is_failure else None
-            self.confirmed.put(Confirmed(ticket, refused))
+    def _confirm(self, mid: int, code: ReasonCode) -> None:
+        refused = str(code) if code.is_failure else None
+        with self._tickets_lock:
+            ticket = self._tickets.pop(mid, None)
+            if ticket is not None:
+                self.confirmed.put(Confirmed(ticket, refused))
+            elif self._early is not None:
+                self._early[mid] = refused
 
     def _put(self, event: Event) -> bool:
         """False when the queue stays full for so long that the broker should rather send it again."""
@@ -298,47 +314,3 @@ class MqttLink:
         except queue.Full:
             return False
         return True
-
-
-def backoff(failures: int, chance: float) -> float:
-    """Seconds before the next attempt: doubling, and spread (`chance` in [0, 1)) so that gateways do not march."""
-    shortest, longest = _BACKOFF_S
-    return min(longest, shortest * 2 ** min(failures, 10)) * (0.5 + 0.5 * chance)
-
-
-def topic_bytes(message: paho.MQTTMessage) -> bytes:
-    """A message's topic as it came, also when it is not UTF-8."""
-    try:
-        return message.topic.encode()
-    except UnicodeDecodeError as error:
-        return bytes(error.object)
-
-
-def _read_password(settings: Mqtt) -> str | None:
-    if settings.password_file is None:
-        return None
-    try:
-        return settings.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise RinglineError(
-            f"{settings.password_file}: cannot read mqtt.password_file: {_plain(error)}"
-        ) from None
-
-
-def _tls_context(settings: Mqtt) -> ssl.SSLContext | None:
-    if settings.tls_ca is None and settings.tls_cert is None:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=settings.tls_ca)
-        if settings.tls_cert is not None:
-            context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        names = ", ".join(
-            str(path) for path in (settings.tls_ca, settings.tls_cert, settings.tls_key) if path
-        )
-        raise RinglineError(f"cannot use the TLS files {names}: {_plain(error)}") from None
-    return context
-
-
-def _plain(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -18,13 +18,18 @@ class PayloadError(ValueError):
     """The reason why a payload is no alarm."""
 
 
-def decode_text(payload: bytes, max_bytes: int) -> str:
-    """The payload as text without control characters; the size is checked before anything is decoded."""
-    if len(payload) > max_bytes:
+def check_size(size: int, max_bytes: int) -> None:
+    """PayloadError when a payload of `size` bytes is not to be looked at."""
+    if size > max_bytes:
         raise PayloadError(
-            f"payload of {len(payload)} bytes is larger than gateway.max_payload_bytes = {max_bytes}; "
+            f"payload of {size} bytes is larger than gateway.max_payload_bytes = {max_bytes}; "
             "send less or raise the limit"
         )
+
+
+def decode_text(payload: bytes, max_bytes: int) -> str:
+    """The payload as text without control characters; the size is checked before anything is decoded."""
+    check_size(len(payload), max_bytes)
     text = clean(_decode(payload)).strip()
     if not text:
         raise PayloadError("empty payload; send JSON with a text, or plain text")

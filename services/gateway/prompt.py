@@ -130,7 +130,7 @@ def prompt_room(profile: Profile) -> int:
 
 
 def longest(tokens: Callable[[int], list[int]], upper: int, room: int) -> list[int]:
-    """`tokens(keep)` with the largest keep ≤ upper (by bisection) that has at most `room` tokens, or keep = 0."""
+    """`tokens(keep)` for the largest keep ≤ upper with at most `room` tokens (bisection), else for 0."""
     found = tokens(upper)
     if len(found) <= room:
         return found

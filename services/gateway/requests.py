@@ -1,0 +1,262 @@
+"""Alarms on their way through context: submitted, streamed, answered; again when somebody died in between.
+
+Everything here can be lost at any moment: the journal knows which alarms are unanswered, context replays a
+request that it knows and computes one that it does not, and both give the same tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from services.gateway.alarm import Alarm, parse_alarm
+from services.gateway.answers import Timing, error_answer, final_answer, stream_delta
+from services.gateway.journal import Journal, State, Waiting
+from services.gateway.payload import PayloadError
+from services.gateway.prompt import Prompter
+from services.gateway.routes import STREAM
+from shared.bus.messages import Accepted, Finished, Message, RegisterProfile, Rejected, Submit, Tokens
+from shared.config.errors import RinglineError
+from shared.config.settings import Profile, Settings
+from shared.model.tokenizer import StreamDecoder
+
+QUIET_S = 30.0  # after that long without a word about a request it is submitted again
+ATTEMPTS = 3  # of an alarm whose sequence failed
+_RETRY_S = (0.2, 60.0)  # limits of what a rejection may ask for
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Request:
+    """One alarm in flight. Times are monotonic seconds."""
+
+    row: Waiting
+    alarm: Alarm
+    alarm_id: str
+    submit: Submit
+    decoder: StreamDecoder
+    arrived: float
+    submitted: float
+    heard: float
+    count: int = 0  # answer tokens received
+    first: float | None = None  # when the first token came
+    characters: int = 0  # published in the stream
+    parts: list[str] = field(default_factory=list)
+    resend_at: float | None = None
+    gaps: int = 0
+
+    @property
+    def label(self) -> dict[str, str]:
+        return {"id": self.alarm_id, "topic": self.row.topic}
+
+
+class Requests:
+    """`send` is dropped by the bus while it is not joined; `stream` is QoS 0 and may be dropped too."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        journal: Journal,
+        prompter: Prompter,
+        send: Callable[[Message], None],
+        stream: Callable[[str, bytes], None],
+    ) -> None:
+        self._settings = settings
+        self._profiles = {profile.name: profile for profile in settings.profiles}
+        self._journal = journal
+        self._prompter = prompter
+        self._send = send
+        self._stream = stream
+        self._live: dict[str, Request] = {}
+        self._joined = False
+
+    # --- the bus comes and goes ---
+
+    def joined(self) -> None:
+        """Tell context the profiles and everything that is unanswered; it may never have heard of either."""
+        self._joined = True
+        for profile in self._profiles.values():
+            prefix = self._prompter.prefix(profile)
+            self._send(RegisterProfile(profile=profile.name, tokens=prefix, window=profile.window))
+        for request in self._live.values():
+            self._submit(request)
+
+    def lost(self) -> None:
+        self._joined = False
+
+    def fill(self) -> None:
+        """Submit waiting alarms, critical ones first, while there is room in flight."""
+        room = self._settings.gateway.max_in_flight - len(self._live)
+        if not self._joined or room <= 0:
+            return
+        for row in self._journal.waiting(room, {request.row.seq for request in self._live.values()}):
+            request = self._begin(row)
+            if request is not None:
+                self._live[row.request_id] = request
+                self._journal.submitted(row.seq)
+                self._submit(request)
+
+    def tick(self) -> None:
+        """Submit again what a rejection postponed and what nobody has spoken of for long."""
+        now = time.monotonic()
+        for request in self._live.values():
+            due = request.heard + QUIET_S if request.resend_at is None else request.resend_at
+            if self._joined and now >= due:
+                self._submit(request)
+
+    def forget(self) -> None:
+        """Start again from the journal: a change that was to be written there failed."""
+        self._live.clear()
+
+    def _begin(self, row: Waiting) -> Request | None:
+        """None when the alarm can no longer be asked about: then it has an error answer."""
+        stem = row.request_id.partition(".")[0]
+        profile = self._profiles.get(row.profile)
+        if profile is None:
+            reason = f'profile "{row.profile}" is no longer configured'
+            self._journal.finish(row.seq, error_answer(stem, None, reason), State.FAILED)
+            return None
+        try:
+            alarm = parse_alarm(row.payload, len(row.payload))
+            submit = self._make_submit(row, profile, alarm)
+        except (PayloadError, RinglineError) as error:
+            self._journal.finish(row.seq, error_answer(stem, None, str(error)), State.FAILED)
+            return None
+        now = time.monotonic()
+        return Request(
+            row=row,
+            alarm=alarm,
+            alarm_id=alarm.id or stem,
+            submit=submit,
+            decoder=self._prompter.decoder(),
+            arrived=now - max(0.0, time.time() - row.received),
+            submitted=now,
+            heard=now,
+        )
+
+    def _make_submit(self, row: Waiting, profile: Profile, alarm: Alarm) -> Submit:
+        return Submit(
+            request_id=row.request_id,
+            profile=profile.name,
+            tokens=self._prompter.prompt(profile, alarm),
+            max_tokens=profile.max_tokens,
+            stop_tokens=self._prompter.stop_tokens,
+            severity=row.severity,
+        )
+
+    def _submit(self, request: Request) -> None:
+        request.heard = time.monotonic()
+        request.resend_at = None
+        self._send(request.submit)
+
+    # --- what context says ---
+
+    def handle(self, message: Message) -> None:
+        """A message about a request; one about a request that is not ours (any more) is ignored."""
+        if not isinstance(message, Accepted | Rejected | Tokens | Finished):
+            return
+        request = self._live.get(message.request_id)
+        if request is None:
+            return
+        request.heard = time.monotonic()
+        match message:
+            case Tokens():
+                self._take_tokens(request, message)
+            case Finished():
+                self._finish(request, message)
+            case Rejected():
+                self._rejected(request, message)
+
+    def _take_tokens(self, request: Request, message: Tokens) -> None:
+        new = message.tokens[max(0, request.count - message.index) :]
+        if message.index > request.count:  # something between was lost: a replay begins at 0
+            self._replay(request)
+            return
+        if not new:
+            return
+        request.first = request.first or time.monotonic()
+        request.count += len(new)
+        try:
+            self._emit(request, request.decoder.push(new))
+        except ValueError as error:
+            self._fail(request, str(error))
+
+    def _emit(self, request: Request, text: str) -> None:
+        if text:
+            self._stream(
+                request.row.out_topic + STREAM, stream_delta(request.alarm_id, request.characters, text)
+            )
+            request.parts.append(text)
+            request.characters += len(text)
+
+    def _replay(self, request: Request) -> None:
+        request.gaps += 1
+        if request.gaps > ATTEMPTS:
+            self._fail(request, "its tokens did not arrive completely")
+        else:
+            self._submit(request)
+
+    def _finish(self, request: Request, message: Finished) -> None:
+        if request.count < message.answer_tokens:
+            self._replay(request)
+        elif message.reason in ("stop", "length") or (message.reason != "failed" and request.parts):
+            self._answer(request, message)
+        else:
+            self._fail(request, message.detail or message.reason)
+
+    def _answer(self, request: Request, message: Finished) -> None:
+        self._emit(request, request.decoder.finish())
+        timing = _timing(request, time.monotonic())
+        text = "".join(request.parts).strip()
+        payload = final_answer(request.alarm_id, request.alarm, text, self._prompter.model, message, timing)
+        self._end(request, payload, State.ANSWERED)
+        _log.info(
+            "answered",
+            **request.label,
+            severity=request.row.severity,
+            finish=message.reason,
+            prompt_tokens=message.prompt_tokens,
+            answer_tokens=message.answer_tokens,
+            ttft_ms=round(timing.ttft_ms),
+            duration_ms=round(timing.duration_ms),
+        )
+
+    def _rejected(self, request: Request, message: Rejected) -> None:
+        if message.retry_after_s is None:
+            self._give_up(request, message.reason)
+            return
+        shortest, longest = _RETRY_S
+        wait = min(longest, max(shortest, message.retry_after_s))
+        request.resend_at = time.monotonic() + wait
+        _log.info(
+            "context is full, submitting again later", **request.label, reason=message.reason, wait_s=wait
+        )
+
+    def _fail(self, request: Request, reason: str) -> None:
+        """This attempt is over; the next one is another request to context."""
+        if request.row.attempts + 1 >= ATTEMPTS:
+            self._give_up(request, reason)
+            return
+        _log.warning("answering failed, trying again", **request.label, reason=reason)
+        self._journal.try_again(request.row.seq)
+        del self._live[request.row.request_id]
+
+    def _give_up(self, request: Request, reason: str) -> None:
+        _log.error("no answer", **request.label, reason=reason)
+        self._end(request, error_answer(request.alarm_id, request.alarm, reason), State.FAILED)
+
+    def _end(self, request: Request, payload: bytes, outcome: State) -> None:
+        self._journal.finish(request.row.seq, payload, outcome)
+        del self._live[request.row.request_id]
+
+
+def _timing(request: Request, now: float) -> Timing:
+    def since_arrival(moment: float) -> float:
+        return 1000.0 * (moment - request.arrived)
+
+    first = now if request.first is None else request.first
+    return Timing(since_arrival(request.submitted), since_arrival(first), since_arrival(now))
