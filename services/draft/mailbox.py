@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Condition
 from typing import TypeAlias
 
@@ -12,20 +14,27 @@ Item: TypeAlias = SeqOpen | SeqState | SeqClose | KvPool
 
 
 class Mailbox:
-    """Ordered, and bounded by what is alive: news of a sequence that is closed or opened anew is dropped, and so
-    is everything when the pool changes. None from `take` means closed."""
+    """Ordered, and bounded by what is alive.
+
+    What is queued for a sequence that is closed or opened anew is dropped, and everything when the pool
+    changes.
+    """
 
     def __init__(self) -> None:
         self._items: list[Item] = []
         self._changed = Condition()
         self._closed = False
+        self._ended: set[int] = set()  # closed, and the model's thread does not know it yet
 
     def put(self, item: Item) -> None:
         with self._changed:
             if isinstance(item, KvPool):
                 self._items.clear()
+                self._ended.clear()
             elif isinstance(item, SeqOpen | SeqClose):
                 self._items = [i for i in self._items if isinstance(i, KvPool) or i.seq != item.seq]
+            if isinstance(item, SeqClose):
+                self._ended.add(item.seq)
             self._items.append(item)
             self._changed.notify()
 
@@ -35,11 +44,21 @@ class Mailbox:
             self._changed.notify()
 
     def take(self, timeout_s: float) -> list[Item] | None:
-        """Everything there is; waits `timeout_s` at most when there is nothing."""
+        """Everything there is, after waiting for it `timeout_s` at most; None: closed."""
         with self._changed:
             if not self._items and not self._closed and timeout_s > 0:
                 self._changed.wait(timeout_s)
             if self._closed:
                 return None
             items, self._items = self._items, []
+            self._ended.clear()
             return items
+
+    @contextmanager
+    def writing(self, seq: int) -> Iterator[bool]:
+        """Hold while writing to a sequence's blocks; False when it is closed and they are given back.
+
+        Once `put` has taken a SeqClose, no write is under way or will come, however far behind the thread is.
+        """
+        with self._changed:
+            yield seq not in self._ended

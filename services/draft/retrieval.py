@@ -64,7 +64,7 @@ class Match:
 
 
 class SuffixIndex:
-    """Tokens of one sequence and where its n-grams occurred. Bounded: the older half is forgotten when full."""
+    """Tokens of one sequence and where its n-grams occurred; the older half is forgotten when it is full."""
 
     def __init__(self, tokens: Sequence[int] = ()) -> None:
         self._tokens: list[int] = []

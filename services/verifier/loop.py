@@ -14,18 +14,26 @@ from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.sequences import Sequence
 from shared.bus.client import BusClient
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import Commit, CommitFailed, Message, Proposal, SeqClose, SeqOpen, SeqState
-from shared.native import KvPool
+from shared.bus.messages import (
+    Commit,
+    CommitFailed,
+    Message,
+    Proposal,
+    SeqClose,
+    SeqOpen,
+    SeqReleased,
+    SeqState,
+)
+from shared.kv import TARGET_PLANE, Attached
 
 IDLE_S = 0.2  # how long an idle loop sleeps before it looks at its stop event
-PLANE = 0  # the target's share of a block
 _NO_EPOCH = 2**53 - 1  # a commit of this epoch is never right: context answers it with a snapshot
 
 _log = structlog.get_logger()
 
 
 class Loop:
-    """`attach` maps the pool of a generation of the shared-memory files (after every join)."""
+    """`attach` maps the pool; called when context has made a new one."""
 
     def __init__(
         self,
@@ -33,14 +41,14 @@ class Loop:
         engine: Engine,
         limits: Limits,
         deferral: Deferral,
-        attach: Callable[[int], KvPool],
+        attach: Callable[[], Attached],
     ) -> None:
         self._bus = bus
         self._engine = engine
         self._limits = limits
         self._deferral = deferral
         self._attach = attach
-        self._pool: KvPool | None = None
+        self._attached: Attached | None = None
         self._sequences: dict[int, Sequence] = {}
         self._passes = 0
         self._waited = False
@@ -112,15 +120,19 @@ class Loop:
         if item is None:
             return False
         if isinstance(item, Joined):
-            self._sequences.clear()
-            self._pool = self._attach(item.welcome.generation)
-            _log.info("joined", generation=item.welcome.generation)
+            self._join(item.welcome.generation)
         elif isinstance(item, Lost):
             self._sequences.clear()
             _log.warning("context lost", reason=item.reason)
         else:
             self._take(item)
         return True
+
+    def _join(self, generation: int) -> None:
+        self._sequences.clear()
+        if self._attached is None or self._attached.generation != generation:
+            self._attached = self._attach()
+        _log.info("joined", generation=generation)
 
     def _take(self, message: Message) -> None:
         match message:
@@ -132,14 +144,15 @@ class Loop:
                 self._open(message)
             case SeqClose():
                 self._sequences.pop(message.seq, None)
+                self._bus.send(SeqReleased(seq=message.seq))
             case _:
                 _log.warning("unexpected message", type=type(message).__name__)
 
     def _open(self, snapshot: SeqOpen) -> None:
-        if self._pool is None:
+        if self._attached is None:
             return
         try:
-            sequence = Sequence(snapshot, self._pool, PLANE, time.monotonic())
+            sequence = Sequence(snapshot, self._attached.pool, TARGET_PLANE, time.monotonic())
         except (ValueError, TypeError) as error:
             self._fail(snapshot.seq, snapshot.epoch, str(error))
         else:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -142,8 +142,21 @@ class TokenTrie:
             self._recent.extend(tokens)
             self.root = Node(-1, -1, 0.0)
             self.root.children = node.children if node is not None else {}
-            self.size = _count(self.root)
+            self.size = sum(1 for _ in self.nodes())
         return walked
+
+    def add_children(self, parent: Node, tokens: Sequence[int], source: int, logq: Sequence[float]) -> None:
+        """Merge tokens that follow a node of this trie (or its root)."""
+        for token, value in zip(tokens, logq, strict=True):
+            self._child(parent, token, source, value)
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node but the root, parents first."""
+        stack = [self.root]
+        while stack:
+            children = stack.pop().children.values()
+            yield from children
+            stack.extend(children)
 
     def clear(self) -> None:
         """Drop every node; the base stays."""
@@ -191,12 +204,3 @@ class TokenTrie:
         for node in [self.root, *chosen.nodes]:
             node.children = {t: child for t, child in node.children.items() if id(child) in kept}
         self.size = len(chosen.nodes)
-
-
-def _count(root: Node) -> int:
-    count, stack = 0, [root]
-    while stack:
-        node = stack.pop()
-        count += len(node.children)
-        stack.extend(node.children.values())
-    return count

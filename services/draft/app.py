@@ -1,0 +1,97 @@
+"""The draft service: which sources can run here, and the threads they run in."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from threading import Event
+
+import structlog
+
+from services.draft.cpu_model import CpuDrafter, Outbox
+from services.draft.loop import Loop
+from services.draft.mailbox import Mailbox
+from services.draft.npu import describe_npu
+from services.draft.worker import Worker
+from shared.bus.client import BusClient
+from shared.bus.endpoints import Endpoints
+from shared.bus.messages import Hello
+from shared.config.load import config_hash
+from shared.config.settings import Settings
+from shared.kv import attach, describe_plane
+from shared.model.open import ModelInfo, open_model, read_info
+
+_STOP_S = 2.0  # a step of the model is not waited for any longer
+
+_log = structlog.get_logger()
+
+
+def main(settings: Settings, stop: Event) -> int:
+    """Join the bus and draft until `stop`. RinglineError for what a restart does not mend."""
+    incarnation = time.monotonic_ns()
+    _log.info("npu", found=describe_npu())
+    info = _usable_model(settings)
+    mailbox = Mailbox() if info is not None else None
+    bus = BusClient(Endpoints.of(settings.paths), _hello(settings, info, incarnation), proposals="connect")
+    pool = partial(attach, settings.paths.memory, "draft", info.plane if info is not None else (0, 0, 0))
+    worker = _worker(settings, mailbox, bus) if mailbox is not None else None
+    loop = Loop(bus, "retrieval" in settings.draft.sources, mailbox, pool)
+    bus.start()
+    if worker is not None:
+        worker.start()
+    try:
+        loop.run(stop)
+    finally:
+        bus.close("stopped")
+        if worker is not None:
+            worker.stop(_STOP_S)
+    return 0
+
+
+def _usable_model(settings: Settings) -> ModelInfo | None:
+    """The draft model, or None when there is none or it speaks another vocabulary than the target."""
+    name = settings.models.draft
+    if "cpu" not in settings.draft.sources or name is None:
+        return None
+    draft, target = read_info(name, settings.paths), read_info(settings.models.target, settings.paths)
+    if draft.vocabulary_hash == target.vocabulary_hash:
+        return draft
+    _log.error(
+        f"the cpu source does not start: models.draft {draft.name} has another vocabulary than models.target "
+        f"{target.name}; choose a draft model of the same family. Other sources go on"
+    )
+    return None
+
+
+def _worker(settings: Settings, mailbox: Mailbox, bus: BusClient) -> Worker:
+    outbox = Outbox(bus.propose, bus.send, mailbox.writing)
+
+    def make() -> CpuDrafter:
+        options = settings.draft
+        file = open_model(settings.models.draft or "", settings.paths)
+        model = file.load(options.threads, options.isa, options.affinity)
+        _log.info("draft loaded", model=file.info.name, isa=model.isa, threads=model.threads)
+        return CpuDrafter(model, options.depth, settings.context.max_sequences, outbox)
+
+    return Worker(make, mailbox, nice=shares_cores(settings, len(os.sched_getaffinity(0))))
+
+
+def shares_cores(settings: Settings, cores: int) -> bool:
+    """Whether the draft model's threads can get in the way of the verifier's."""
+    mine, theirs = settings.draft.affinity, settings.verifier.affinity
+    if mine and theirs:
+        return not set(mine).isdisjoint(theirs)
+    return settings.draft.threads + settings.verifier.threads > cores
+
+
+def _hello(settings: Settings, info: ModelInfo | None, incarnation: int) -> Hello:
+    return Hello(
+        role="draft",
+        incarnation=incarnation,
+        pid=os.getpid(),
+        config_hash=config_hash(settings),
+        model_hash=info.sha256 if info is not None else "",
+        vocabulary_hash=info.vocabulary_hash if info is not None else "",
+        plane=describe_plane(info.plane) if info is not None else "",
+    )

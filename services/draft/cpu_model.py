@@ -1,0 +1,232 @@
+"""The CPU source: the draft model on its own plane, run by its own thread.
+
+One step is one forward pass: either a chunk of tokens that a sequence is behind with (which goes into its
+plane), or the likeliest leaf of every sequence that is up to date. Between steps the newest states are
+taken, so the drafter is never more than a step behind and skips what was decided meanwhile. It runs ahead:
+it does not wait for the verdict on what it has proposed, and what survives the verdict keeps its K/V.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from services.draft.mailbox import Item
+from services.draft.sequences import DraftSequence, Leaf
+from shared.bus.messages import PlaneFilled, Proposal, SeqClose, SeqOpen, SeqState, Source
+from shared.kv import DRAFT_PLANE
+from shared.native import KvPool, Model, Scratch
+
+CHUNK = 32  # tokens of a catch-up step: short, because news waits for its end
+WIDTH = 2  # children of a leaf
+FLOOR = math.log(0.05)  # a path less likely than this is not drafted further
+LEAST_CHILD = math.log(0.1)  # a second child less likely than this is not proposed
+_PROPOSAL_NODES = 32
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Outbox:
+    """How drafts and news of the plane leave this thread.
+
+    `writing(seq)` guards a write to the pool: it yields False when the sequence's blocks are given back.
+    """
+
+    propose: Callable[[Proposal], None]
+    filled: Callable[[PlaneFilled], None]
+    writing: Callable[[int], AbstractContextManager[bool]]
+
+
+class CpuDrafter:
+    """Drafts for all sequences. `depth`: computed tokens ahead of the last known one, per sequence."""
+
+    def __init__(self, model: Model, depth: int, max_sequences: int, outbox: Outbox) -> None:
+        self._depth = depth
+        self._outbox = outbox
+        self._max_leaves = max_sequences
+        self._scratch = Scratch(model, CHUNK + max_sequences * (2 * depth + 2), max_sequences)
+        self._pool: KvPool | None = None
+        self._sequences: dict[int, DraftSequence] = {}
+        self._chunk_next = False
+
+    # --- news ---
+
+    def take(self, items: list[Item]) -> None:
+        """Bring every sequence to its newest state."""
+        states: dict[int, list[SeqState]] = {}
+        for item in items:
+            match item:
+                case KvPool():
+                    self._attach(item)
+                case SeqOpen():
+                    self._open(item)
+                case SeqClose():
+                    self._close(item.seq)
+                case SeqState():
+                    states.setdefault(item.seq, []).append(item)
+        for seq, news in states.items():
+            if seq in self._sequences:
+                self._guard(self._sequences[seq], partial(self._follow, states=news))
+
+    def _attach(self, pool: KvPool) -> None:
+        self._scratch.clear()
+        self._sequences.clear()
+        self._pool = pool
+
+    def _open(self, snapshot: SeqOpen) -> None:
+        self._close(snapshot.seq)
+        if self._pool is None:
+            return
+        try:
+            self._sequences[snapshot.seq] = DraftSequence(snapshot, self._pool, DRAFT_PLANE)
+        except (ValueError, TypeError) as error:
+            _log.error("sequence not drafted", seq=snapshot.seq, reason=str(error))
+
+    def _close(self, seq: int) -> None:
+        sequence = self._sequences.pop(seq, None)
+        if sequence is not None:
+            self._remap(self._scratch.drop(sequence.view))
+
+    def _follow(self, sequence: DraftSequence, states: list[SeqState]) -> None:
+        new = sequence.follow(states)
+        if new is None:
+            raise ValueError("a state is missing")
+        if not new:
+            return
+        path, survives = sequence.walk(new)
+        if not path:
+            return
+        slots = np.array(path, np.int32)
+        if self._commit(sequence, slots):
+            scratch, view = self._scratch, sequence.view
+            self._remap(scratch.reroot(view, slots) if survives else scratch.drop(view))
+
+    # --- work ---
+
+    def step(self) -> bool:
+        """One forward pass; False when there is nothing to do."""
+        late = [s for s in self._sequences.values() if s.behind > 0 and s.room > 0]
+        leaves = self._leaves()
+        if late and (self._chunk_next or not leaves):
+            self._chunk_next = False
+            self._guard(min(late, key=lambda s: (not s.answers, -s.severity, s.seq)), self._catch_up)
+        elif leaves:
+            self._chunk_next = True
+            self._draft(leaves)
+        return bool(late or leaves)
+
+    def _leaves(self) -> list[tuple[DraftSequence, Leaf]]:
+        current = [s for s in self._sequences.values() if s.answers and s.behind == 0]
+        found = [(s, leaf) for s in current if (leaf := s.leaf(self._depth, FLOOR)) is not None]
+        return found[: self._max_leaves]
+
+    def _catch_up(self, sequence: DraftSequence) -> None:
+        n = min(CHUNK, sequence.behind, sequence.room)
+        begin = sequence.view.length
+        tokens = np.array(sequence.tokens[begin : begin + n], np.int32)
+        self._make_room(n)
+        first = self._forward([sequence], np.zeros(n, np.int32), tokens, None, np.zeros(0, np.int32))
+        self._commit(sequence, np.arange(first, first + n, dtype=np.int32))
+        self._remap(self._scratch.drop(sequence.view))
+
+    def _draft(self, leaves: list[tuple[DraftSequence, Leaf]]) -> None:
+        if self._make_room(len(leaves)):
+            leaves = self._leaves()
+        n = len(leaves)
+        indices = np.arange(n, dtype=np.int32)
+        tokens = np.array([leaf.token for _, leaf in leaves], np.int32)
+        parents = np.array([leaf.parent for _, leaf in leaves], np.int32)
+        first = self._forward([s for s, _ in leaves], indices, tokens, parents, indices)
+        logits = self._scratch.logits()
+        for i, (sequence, leaf) in enumerate(leaves):
+            sequence.computed(leaf, first + i)
+            sequence.grow(leaf, *likeliest(logits[i]))
+            self._propose(sequence)
+
+    def _forward(
+        self,
+        sequences: list[DraftSequence],
+        seq: NDArray[np.int32],
+        tokens: NDArray[np.int32],
+        parents: NDArray[np.int32] | None,
+        outputs: NDArray[np.int32],
+    ) -> int:
+        """First new slot. `parents` None: a chain on the committed context."""
+        if parents is None:
+            begin = self._scratch.size
+            parents = np.arange(begin - 1, begin + len(tokens) - 1, dtype=np.int32)
+            parents[0] = -1
+        return self._scratch.forward([s.view for s in sequences], seq, tokens, parents, outputs)
+
+    def _make_room(self, n: int) -> bool:
+        """Empty a scratch that cannot take n more nodes (leftovers of rejected branches fill it)."""
+        if self._scratch.size + n <= self._scratch.capacity:
+            return False
+        self._scratch.clear()
+        for sequence in self._sequences.values():
+            sequence.forget()
+        return True
+
+    def _remap(self, slots: NDArray[np.int32]) -> None:
+        table = slots.tolist()
+        for sequence in self._sequences.values():
+            sequence.remap(table)
+
+    def _guard(self, sequence: DraftSequence, action: Callable[[DraftSequence], None]) -> None:
+        """A sequence that cannot go on is left alone until its next snapshot."""
+        try:
+            action(sequence)
+        except (ValueError, RuntimeError) as error:
+            _log.error("sequence not drafted", seq=sequence.seq, reason=str(error))
+            self._close(sequence.seq)
+
+    def _commit(self, sequence: DraftSequence, path: NDArray[np.int32]) -> bool:
+        """Put a path into the plane; False when the sequence was closed meanwhile."""
+        with self._outbox.writing(sequence.seq) as allowed:
+            if not allowed:
+                return False
+            self._scratch.commit(sequence.view, path)
+        self._outbox.filled(PlaneFilled(seq=sequence.seq, kv_len=sequence.view.length))
+        return True
+
+    def _propose(self, sequence: DraftSequence) -> None:
+        best = sequence.trie.best(_PROPOSAL_NODES)
+        self._outbox.propose(
+            Proposal(
+                seq=sequence.seq,
+                base=sequence.trie.base,
+                tokens=best.tokens,
+                parents=best.parents,
+                sources=[node.source for node in best.nodes],
+                logq=[node.logq for node in best.nodes],
+            )
+        )
+
+
+def likeliest(logits: NDArray[np.float32]) -> tuple[list[int], int, list[float]]:
+    """The WIDTH likeliest tokens of a row of logits, the source, and their natural log probabilities.
+
+    The first is the largest logit (the lowest id among equals); the others only above LEAST_CHILD.
+    """
+    row = logits.copy()
+    top = float(row.max())
+    log_sum = top + math.log(float(np.exp(row - top).sum(dtype=np.float64)))
+    tokens: list[int] = []
+    logq: list[float] = []
+    for _ in range(WIDTH):
+        token = int(row.argmax())
+        value = float(row[token]) - log_sum
+        if tokens and value < LEAST_CHILD:
+            break
+        tokens.append(token)
+        logq.append(value)
+        row[token] = -np.inf
+    return tokens, Source.CPU, logq

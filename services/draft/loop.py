@@ -1,0 +1,113 @@
+"""The draft service's loop: news from context, retrieval drafts at once, the rest to the model's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event
+
+import structlog
+
+from services.draft.mailbox import Mailbox
+from services.draft.retrieval import Confidence, Retrieval
+from shared.bus.client import BusClient
+from shared.bus.events import Joined, Lost
+from shared.bus.messages import Message, Proposal, SeqClose, SeqOpen, SeqReleased, SeqState
+from shared.kv import Attached
+
+IDLE_S = 0.2  # how long an idle loop sleeps before it looks at its stop event
+PROPOSAL_NODES = 48
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Followed:
+    """A sequence that is drafted for by retrieval."""
+
+    epoch: int
+    known: int
+    source: Retrieval
+
+
+class Loop:
+    """`mailbox` leads to the CPU source, None without one; `attach` maps the pool it writes to."""
+
+    def __init__(
+        self, bus: BusClient, retrieval: bool, mailbox: Mailbox | None, attach: Callable[[], Attached]
+    ) -> None:
+        self._bus = bus
+        self._retrieval = retrieval
+        self._mailbox = mailbox
+        self._attach = attach
+        self._attached: Attached | None = None
+        self._confidence = Confidence()
+        self._followed: dict[int, Followed] = {}
+
+    def run(self, stop: Event) -> None:
+        while not stop.is_set():
+            item = self._bus.receive(IDLE_S)
+            if isinstance(item, Joined):
+                self._join(item.welcome.generation)
+            elif isinstance(item, Lost):
+                self._followed.clear()
+                _log.warning("context lost", reason=item.reason)
+            elif item is not None:
+                self._take(item)
+
+    def _join(self, generation: int) -> None:
+        self._followed.clear()
+        if self._mailbox is not None:
+            if self._attached is None or self._attached.generation != generation:
+                self._attached = self._attach()
+            self._mailbox.put(self._attached.pool)
+        _log.info("joined", generation=generation)
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case SeqState():
+                self._state(message)
+            case SeqOpen():
+                self._open(message)
+            case SeqClose():
+                self._close(message)
+            case _:
+                _log.warning("unexpected message", type=type(message).__name__)
+
+    def _open(self, snapshot: SeqOpen) -> None:
+        if self._mailbox is not None:
+            self._mailbox.put(snapshot)
+        if self._retrieval and snapshot.max_tokens > 0:
+            source = Retrieval(snapshot.tokens, self._confidence)
+            self._followed[snapshot.seq] = Followed(snapshot.epoch, len(snapshot.tokens), source)
+            self._propose(snapshot.seq)
+
+    def _state(self, state: SeqState) -> None:
+        followed = self._followed.get(state.seq)
+        if followed is not None and state.tokens:
+            followed.source.advance(state.tokens)
+            followed.known += len(state.tokens)
+            self._propose(state.seq)
+        if self._mailbox is not None:
+            self._mailbox.put(state)
+
+    def _close(self, message: SeqClose) -> None:
+        self._followed.pop(message.seq, None)
+        if self._mailbox is not None:
+            self._mailbox.put(message)
+        self._bus.send(SeqReleased(seq=message.seq))
+
+    def _propose(self, seq: int) -> None:
+        followed = self._followed[seq]
+        best = followed.source.draft(followed.known).best(PROPOSAL_NODES)
+        if len(best) > 0:
+            self._bus.propose(
+                Proposal(
+                    seq=seq,
+                    base=followed.known,
+                    tokens=best.tokens,
+                    parents=best.parents,
+                    sources=[node.source for node in best.nodes],
+                    logq=[node.logq for node in best.nodes],
+                )
+            )

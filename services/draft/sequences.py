@@ -1,0 +1,126 @@
+"""What the model's thread knows of a sequence: its tokens, its plane in the pool, its tree in the scratch.
+
+tokens   0 ……… view.length …………… root        trie
+         in the plane │  behind      │ ──┬── computed (tag = scratch slot) ── leaf (tag = -1)
+                                         └── leaf
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.bus.messages import SeqOpen, SeqState
+from shared.native import KvPool, SequenceView
+from shared.tree import Node, TokenTrie
+
+NOT_COMPUTED = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The next node to compute: the root (node None, parent slot -1) or a drafted token."""
+
+    token: int
+    parent: int  # scratch slot
+    node: Node | None
+
+
+class DraftSequence:
+    def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int) -> None:
+        """ValueError when the snapshot names blocks that the pool does not have."""
+        self.seq = snapshot.seq
+        self.epoch = snapshot.epoch
+        self.severity = snapshot.severity
+        self.tokens = list(snapshot.tokens)
+        self.answers = snapshot.max_tokens > 0
+        self._answer_end = snapshot.prompt_len + snapshot.max_tokens
+        self._stop = frozenset(snapshot.stop_tokens)
+        self.view = SequenceView(pool, plane, snapshot.sink, snapshot.ring, snapshot.window)
+        self.view.set_blocks(0, np.array(snapshot.blocks, np.int32))
+        self.view.length = snapshot.draft_kv_len
+        self.trie = TokenTrie(len(self.tokens))
+        self.root_slot = NOT_COMPUTED
+
+    @property
+    def behind(self) -> int:
+        """Tokens to compute before drafting can begin: all but the root, all when nothing is drafted."""
+        return len(self.tokens) - int(self.answers) - self.view.length
+
+    @property
+    def room(self) -> int:
+        return self.view.covered() - self.view.length
+
+    def follow(self, states: list[SeqState]) -> list[int] | None:
+        """Take states in order; the new tokens, or None when one is missing."""
+        new: list[int] = []
+        for state in states:
+            if state.epoch != self.epoch + 1:
+                return None
+            self.epoch = state.epoch
+            self.view.set_blocks(state.first_block, np.array(state.blocks, np.int32))
+            new += state.tokens
+        self.tokens += new
+        return new
+
+    def walk(self, new: list[int]) -> tuple[list[int], bool]:
+        """Move the trie behind the new tokens.
+
+        Returns the scratch slots of the old root and of the tokens that were drafted and computed up to the
+        new root, whose K/V can be committed, and whether the new root is computed too (`root_slot` is its
+        slot then).
+        """
+        walked = self.trie.advance(new)
+        if self.root_slot == NOT_COMPUTED:
+            return [], False
+        slots = [self.root_slot]
+        for node in walked:
+            if node.tag == NOT_COMPUTED:
+                break
+            slots.append(node.tag)
+        survives = len(slots) == len(new) + 1
+        self.root_slot = slots[-1] if survives else NOT_COMPUTED
+        if not survives:
+            self.forget()
+        return slots[: len(new)], survives
+
+    def leaf(self, depth: int, floor: float) -> Leaf | None:
+        """The likeliest token to compute next, None when the tree is deep enough or unlikely further on."""
+        levels = min(depth, self._answer_end - len(self.tokens)) - 1
+        if levels < 0:
+            return None
+        if self.root_slot == NOT_COMPUTED:
+            return Leaf(self.tokens[-1], -1, None)
+        best = self.trie.best(4 * depth, levels, floor)
+        computed = sum(node.tag != NOT_COMPUTED for node in best.nodes)
+        if computed >= levels:
+            return None
+        for node, parent in zip(best.nodes, best.parents, strict=True):
+            if node.tag == NOT_COMPUTED and node.token not in self._stop:
+                return Leaf(node.token, self.root_slot if parent < 0 else best.nodes[parent].tag, node)
+        return None
+
+    def computed(self, leaf: Leaf, slot: int) -> None:
+        if leaf.node is None:
+            self.root_slot = slot
+        else:
+            leaf.node.tag = slot
+
+    def grow(self, leaf: Leaf, tokens: list[int], source: int, logq: list[float]) -> None:
+        """Add what the model says follows a leaf."""
+        self.trie.add_children(leaf.node or self.trie.root, tokens, source, logq)
+
+    def remap(self, slots: list[int]) -> None:
+        """The scratch was compacted: old slot -> new slot, -1 for what is gone."""
+        if self.root_slot != NOT_COMPUTED:
+            self.root_slot = slots[self.root_slot]
+        for node in self.trie.nodes():
+            if node.tag != NOT_COMPUTED:
+                node.tag = slots[node.tag]
+
+    def forget(self) -> None:
+        """Nothing of it is in the scratch any more; what was drafted stays as leaves."""
+        self.root_slot = NOT_COMPUTED
+        for node in self.trie.nodes():
+            node.tag = NOT_COMPUTED

@@ -1,0 +1,54 @@
+"""The model's thread: lower priority than everything else, and nobody's loss when it dies."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from services.draft.cpu_model import CpuDrafter
+from services.draft.mailbox import Mailbox
+from shared.config.errors import RinglineError
+
+IDLE_S = 1.0
+NICENESS = 15
+
+_log = structlog.get_logger()
+
+
+class Worker:
+    """Runs a CpuDrafter. `make` loads the model in the thread, whose niceness the model's threads inherit."""
+
+    def __init__(self, make: Callable[[], CpuDrafter], mailbox: Mailbox, nice: bool) -> None:
+        self._make = make
+        self._mailbox = mailbox
+        self._nice = nice
+        self._thread = threading.Thread(target=self._run, name="draft-model", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End after the step that is running."""
+        self._mailbox.close()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        if self._nice:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        try:
+            self._draft(self._make())
+        except (RinglineError, ValueError, RuntimeError, OSError, MemoryError) as error:
+            _log.error("the cpu source has stopped; retrieval goes on", reason=str(error))
+
+    def _draft(self, drafter: CpuDrafter) -> None:
+        worked = False
+        while (items := self._mailbox.take(0.0 if worked else IDLE_S)) is not None:
+            drafter.take(items)
+            worked = drafter.step()

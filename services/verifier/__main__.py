@@ -1,0 +1,5 @@
+from services.verifier.app import main
+from shared.config.service import run_service
+
+if __name__ == "__main__":
+    run_service("verifier", main)

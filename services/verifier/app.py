@@ -1,0 +1,56 @@
+"""The verifier service: the target model, the bus, and the loop between them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from functools import partial
+from threading import Event
+
+import structlog
+
+from services.verifier.batch import Limits
+from services.verifier.deferral import Deferral
+from services.verifier.engine import Engine
+from services.verifier.loop import Loop
+from shared.bus.client import BusClient
+from shared.bus.endpoints import Endpoints
+from shared.bus.messages import Hello
+from shared.config.load import config_hash
+from shared.config.settings import Settings
+from shared.kv import attach, describe_plane
+from shared.model.open import ModelInfo, open_model
+
+
+def main(settings: Settings, stop: Event) -> int:
+    """Load the target, join the bus, serve until `stop`. RinglineError for what a restart does not mend."""
+    incarnation = time.monotonic_ns()
+    options = settings.verifier
+    file = open_model(settings.models.target, settings.paths)
+    model = file.load(options.threads, options.isa, options.affinity)
+    structlog.get_logger().info("target loaded", model=file.info.name, isa=model.isa, threads=model.threads)
+    limits = Limits.of(options)
+    deferral = Deferral(options.node_budget, options.max_wait_ms / 1000)
+    bus = BusClient(Endpoints.of(settings.paths), _hello(settings, file.info, incarnation), proposals="bind")
+    pool = partial(attach, settings.paths.memory, "verifier", file.info.plane)
+    loop = Loop(bus, Engine(model, limits), limits, deferral, pool)
+    gc.freeze()  # what is loaded now stays: later collections need not look at it
+    bus.start()
+    try:
+        loop.run(stop)
+    finally:
+        bus.close("stopped")
+    return 0
+
+
+def _hello(settings: Settings, info: ModelInfo, incarnation: int) -> Hello:
+    return Hello(
+        role="verifier",
+        incarnation=incarnation,
+        pid=os.getpid(),
+        config_hash=config_hash(settings),
+        model_hash=info.sha256,
+        vocabulary_hash=info.vocabulary_hash,
+        plane=describe_plane(info.plane),
+    )
