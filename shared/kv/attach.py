@@ -24,7 +24,8 @@ class Attached(NamedTuple):
 def attach(directory: Path, role: WriterRole, plane: Plane) -> Attached:
     """Map kv.pool for writing; `plane` is the one that this role writes (TARGET_PLANE, DRAFT_PLANE).
 
-    Call it after Joined, and again when a later Welcome has another generation. As long as the KvPool lives, a
+    Call it after Joined, and again when a later Welcome has another generation. As long as the KvPool
+    lives, a
     file lock tells context that this process may still write. RinglineError when there is no pool of this
     layout and geometry.
     """

@@ -1,5 +1,5 @@
-"""Making the shared-memory files so that nothing can fail later: a page that cannot be had is found here and not
-as a SIGBUS in the middle of an answer."""
+"""Making the shared-memory files so that nothing can fail later: a page that cannot be had is found here
+and not as a SIGBUS in the middle of an answer."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def prepare_directory(directory: Path) -> None:
         status = directory.stat()
     except OSError as error:
         raise RinglineError(
-            f'paths.memory = "{directory}" cannot be made ({error.strerror}): set paths.memory to a directory '
-            "that this user may create, on a tmpfs"
+            f'paths.memory = "{directory}" cannot be made ({error.strerror}): set it to a directory that '
+            "this user may create, on a tmpfs"
         ) from None
     if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not stat.S_ISDIR(status.st_mode):
         raise RinglineError(
@@ -74,6 +74,6 @@ def remove(directory: Path) -> None:
 
 def _too_small(directory: Path, needed: int, free: int) -> str:
     return (
-        f"the pool needs {needed / 1e6:.1f} MB and {directory} has {free / 1e6:.1f} MB free: lower context.pool_mb, "
-        "or give it more shared memory (containers: shm_size or a larger tmpfs volume)"
+        f"the pool needs {needed / 1e6:.1f} MB and {directory} has {free / 1e6:.1f} MB free: "
+        "lower context.pool_mb, or give it more shared memory (containers: shm_size or a larger tmpfs volume)"
     )

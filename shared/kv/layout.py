@@ -12,8 +12,8 @@
     4096    ...    allocator: bitmap and reference counts of the blocks, C++ atomics (native.BlockAllocator)
     A       ...    records: what context needs to go on after it was killed (services.context.records)
 
-A = 4096 + the allocator's bytes, rounded up to 4096. Integers are in the machine's byte order: the files never
-leave it.
+A = 4096 + the allocator's bytes, rounded up to 4096. Integers are in the machine's byte order: the files
+never leave it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def mark_ready(buffer: memoryview) -> None:
 
 
 def read_header(head: bytes) -> tuple[int, ControlSpec]:
-    """Generation and description in the first page of kv.ctl. BadControlError when they are not to be trusted."""
+    """Generation and description in the first page of kv.ctl. BadControlError when they are not to be
+    trusted."""
     if len(head) < _HEADER.size:
         raise BadControlError("it is too short")
     magic, version, crc, generation, _, length, _ = _HEADER.unpack_from(head)

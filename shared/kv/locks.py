@@ -1,9 +1,10 @@
 """Who owns the files and who writes into the pool, as file locks: the kernel drops them when a process dies.
 
-- The owner (context) holds `flock` on the directory itself: nothing is left behind, no second owner is possible.
-- Each writer (verifier, draft) holds a shared lock on one byte of kv.pool, `role << 32 | pid`, through the open
-  file description of its mapping (OFD lock): it lasts exactly as long as the mapping does. Context asks for
-  these locks before it gives a vanished writer's blocks to somebody else.
+- The owner (context) holds `flock` on the directory itself: nothing is left behind, no second owner is
+  possible.
+- Each writer (verifier, draft) holds a shared lock on one byte of kv.pool, `role << 32 | pid`, through the
+  open file description of its mapping (OFD lock): it lasts exactly as long as the mapping does. Context asks
+  for these locks before it gives a vanished writer's blocks to somebody else.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def _lock(kind: int, start: int, length: int) -> bytes:
 
 
 def _conflict(fd: int, start: int, length: int) -> int | None:
-    """First locked byte at or behind `start` of a lock that reaches into the range; None when there is none."""
+    """First locked byte at or behind `start` of a lock that reaches into the range; None when there is
+    none."""
     answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _lock(fcntl.F_WRLCK, start, length))
     kind, _, first, _, _ = struct.unpack(_FLOCK, answer)
     return None if kind == fcntl.F_UNLCK else int(first)

@@ -1,0 +1,143 @@
+"""Profiles: a system prompt's tokens, computed once, pinned, and shared by all its requests.
+
+    registered ──blocks are there──▶ computing ──all in the pool──▶ ready (pinned)
+         ▲                               │ the verifier failed
+         └──────── asked for again ──────┘
+
+The sink's last block is pinned too, although it may be partly filled: the ring begins in the next block, so
+nobody ever writes behind the prefix in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from services.context.ledger import Ledger
+from services.context.limits import PROFILES
+from services.context.sequence import Ring, Sequence
+from shared.bus.messages import RegisterProfile
+
+_NO_SLOT = -1
+
+
+@dataclass
+class Profile:
+    """`problem`: why its prefix can never be computed. `wanted`: compute it as soon as there is room."""
+
+    name: str
+    tokens: list[int]
+    ring: Ring
+    problem: str = ""
+    wanted: bool = True
+    computing: Sequence | None = None
+    prefix: Sequence | None = None  # the finished sequence whose blocks are pinned
+    pin_slot: int = _NO_SLOT
+
+    @property
+    def ready(self) -> bool:
+        return self.prefix is not None or not self.tokens
+
+    @property
+    def draft_kv_len(self) -> int:
+        """Positions of the prefix that the draft's plane has."""
+        return min(self.prefix.draft_kv_len, self.ring.sink) if self.prefix else 0
+
+
+class Profiles:
+    """The registered profiles, at most PROFILES."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._by_name: dict[str, Profile] = {}
+
+    def get(self, name: str) -> Profile | None:
+        return self._by_name.get(name)
+
+    def all(self) -> list[Profile]:
+        return list(self._by_name.values())
+
+    def register(self, message: RegisterProfile) -> tuple[Profile | None, Sequence | None]:
+        """The profile (None: there are too many), and the computation of its older version to be ended."""
+        old = self._by_name.get(message.profile)
+        if old and old.tokens == message.tokens and old.ring.window == message.window:
+            old.wanted = True
+            return old, None
+        if old is None and len(self._by_name) >= PROFILES:
+            return None, None
+        ring = self._ledger.limits.ring(len(message.tokens), message.window)
+        profile = Profile(message.profile, list(message.tokens), ring)
+        profile.problem = self._problem(profile)
+        self._by_name[profile.name] = profile
+        if old is None:
+            return profile, None
+        self._unpin(old)
+        return profile, old.computing
+
+    def start(self, profile: Profile, new_id: Callable[[], int], now: float) -> Sequence | None:
+        """Open the sequence that computes the prefix; None when it is not wanted or there is no room yet."""
+        if not profile.wanted or profile.ready or profile.computing or profile.problem:
+            return None
+        if not self._ledger.can_open(profile.ring.sink_blocks):
+            return None
+        sequence = Sequence(
+            seq=new_id(),
+            request_id="",
+            profile=profile.name,
+            severity=3,
+            ring=profile.ring,
+            tokens=list(profile.tokens),
+            prompt_len=len(profile.tokens),
+            max_tokens=0,
+            stop_tokens=[],
+            started=now,
+        )
+        self._ledger.open(sequence, [])
+        profile.computing = sequence
+        return sequence
+
+    def computed(self, sequence: Sequence) -> None:
+        """The prefix is in the pool: pin it. The sequence itself can be closed now."""
+        profile = self._by_name[sequence.profile]
+        profile.computing = None
+        profile.prefix = sequence
+        profile.pin_slot = self._ledger.pin(sequence)
+
+    def failed(self, sequence: Sequence) -> None:
+        profile = self._by_name[sequence.profile]
+        profile.computing = None
+        profile.wanted = False
+
+    def drafted(self, name: str, kv_len: int) -> None:
+        """Some sequence's draft plane has come to `kv_len`: so far the shared prefix is filled, too."""
+        profile = self._by_name.get(name)
+        if profile is None or profile.prefix is None or kv_len <= profile.prefix.draft_kv_len:
+            return
+        profile.prefix.draft_kv_len = min(kv_len, profile.ring.sink)
+        self._ledger.save_pin(profile.pin_slot, profile.prefix)
+
+    def adopt(self, profile: Profile) -> None:
+        """Take over a profile of an earlier owner."""
+        self._by_name[profile.name] = profile
+
+    def _unpin(self, profile: Profile) -> None:
+        if profile.prefix is not None:
+            self._ledger.unpin(profile.name, profile.pin_slot)
+
+    def _problem(self, profile: Profile) -> str:
+        limits, sink, window = self._ledger.limits, profile.ring.sink, profile.ring.window
+        pool_blocks = self._ledger.pool.total
+        if window < 1 or sink + window > limits.n_visible:
+            return (
+                f"its prefix of {sink} and window of {window} tokens make {sink + window}, the model sees "
+                f"{limits.n_visible}: lower the profile's window"
+            )
+        if any(token >= limits.n_vocab for token in profile.tokens):
+            return f"a token of its prefix is not in the model's vocabulary of {limits.n_vocab}"
+        if profile.ring.sink_blocks >= min(pool_blocks, limits.record.blocks) or sink > limits.record.tokens:
+            return (
+                f"its prefix of {sink} tokens does not fit: the pool has {pool_blocks} blocks of 16 and a "
+                f"record {limits.record.tokens} tokens; raise context.pool_mb, or restart context after "
+                "changing the profiles"
+            )
+        return ""
