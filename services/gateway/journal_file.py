@@ -41,7 +41,7 @@ CREATE INDEX IF NOT EXISTS by_id ON alarms (id_key, seq) WHERE id_key IS NOT NUL
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """The database at `path`, locked for this process, transactions by hand. RinglineError when it cannot be."""
+    """The database at `path`, locked for this process; RinglineError when that cannot be."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
