@@ -13,6 +13,7 @@ from shared.native._native import (
     matmul,
     pack,
     packed_bytes,
+    read_bandwidth,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "matmul",
     "pack",
     "packed_bytes",
+    "read_bandwidth",
 ]

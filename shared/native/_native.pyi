@@ -29,6 +29,9 @@ def matmul(
 ) -> NDArray[np.float32]:
     """`x [n, cols] @ W.T -> [n, rows]` as the engine computes it (for tests and benchmarks)."""
 
+def read_bandwidth(memory: Any, threads: int) -> float:
+    """Bytes per second at which `threads` threads together read the buffer `memory` (for benchmarks)."""
+
 # --- memory ----------------------------------------------------------------------------------------
 
 @final

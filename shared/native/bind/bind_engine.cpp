@@ -11,6 +11,7 @@
 #include "bind/bind.hpp"
 #include "core/model.hpp"
 #include "core/scratch.hpp"
+#include "core/stream.hpp"
 
 namespace ringline::bind {
 
@@ -137,6 +138,13 @@ void bind_trees(nb::class_<Scratch>& scratch) {
 
 void bind_engine(nb::module_& m) {
   bind_model(m);
+  m.def(
+      "read_bandwidth",
+      [](const ReadableBuffer& memory, int threads) {
+        const nb::gil_scoped_release others_may_run;
+        return read_bandwidth({static_cast<const std::byte*>(memory.data()), memory.nbytes()}, threads);
+      },
+      nb::arg("memory").noconvert(), nb::arg("threads"));
   nb::class_<Scratch> scratch(m, "Scratch", nb::is_final());
   scratch
       .def(
