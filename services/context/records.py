@@ -124,26 +124,26 @@ class RecordStore:
 
     def load(self) -> dict[int, tuple[Record, list[int]]]:
         """What an earlier owner left, by slot. A slot that is damaged is freed, with a warning."""
-        found = {}
-        for slot in range(self._shape.slots):
-            headers = [self._read_header(slot, copy) for copy in (0, 1)]
-            newest = max((header for header in headers if header is not None), default=None)
-            if newest is not None and (content := self._adopt(slot, *newest)) is not None:
-                found[slot] = content
-        return found
+        contents = {slot: self._adopt(slot) for slot in range(self._shape.slots)}
+        return {slot: content for slot, content in contents.items() if content is not None}
 
-    def _adopt(self, slot: int, serial: int, payload: bytes) -> tuple[Record, list[int]] | None:
+    def _adopt(self, slot: int) -> tuple[Record, list[int]] | None:
+        """The newest content that is whole."""
+        read = (self._read_header(slot, copy) for copy in (0, 1))
+        headers = sorted((header for header in read if header is not None), reverse=True)
         held = self._written[slot]
-        held.serial = serial
-        if not payload:
-            return None
-        content = self._decode(slot, payload)
-        if content is None:
+        for serial, payload in headers:
+            held.serial = max(held.serial, serial)
+            if not payload:
+                return None
+            if (content := self._decode(slot, payload)) is not None:
+                held.serial = serial
+                held.n_tokens, held.token_crc = content[0].n_tokens, content[0].token_crc
+                return content
+        if headers:
             _log.warning("a session record is damaged and was dropped", slot=slot)
             self.clear(slot)
-            return None
-        held.n_tokens, held.token_crc = content[0].n_tokens, content[0].token_crc
-        return content
+        return None
 
     def _decode(self, slot: int, payload: bytes) -> tuple[Record, list[int]] | None:
         try:

@@ -1,6 +1,6 @@
 """After `kill -9`: sessions from the records that the dead owner left.
 
-Nothing of the allocator is trusted; its counts are made anew from the tables of the records that fit together.
+Nothing of the allocator is trusted; its counts are made anew from the tables of records that fit together.
 A record that contradicts another is dropped: its request is sent again by the gateway and computed again.
 """
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shared.config.errors import RinglineError
 from shared.native import BLOCK_TOKENS, KvPool
 
 TARGET_PLANE = 0
@@ -30,8 +31,11 @@ class KvGeometry:
 
     @classmethod
     def of(cls, planes: tuple[Plane, ...], pool_bytes: int) -> KvGeometry:
-        """As many blocks as `pool_bytes` holds; it may be none."""
-        return cls(planes, pool_bytes // KvPool.block_bytes(planes))
+        """As many blocks as `pool_bytes` holds, maybe none. RinglineError for planes the engine has no use for."""
+        try:
+            return cls(planes, pool_bytes // KvPool.block_bytes(planes))
+        except ValueError as error:
+            raise RinglineError(f"{error}: set models.target and models.draft to other models") from None
 
     @property
     def block_bytes(self) -> int:

@@ -1,0 +1,302 @@
+"""Context against a naive model, step by step: random requests, commits, wraps, cancellations, deaths.
+
+The model keeps what a verifier has really written into every slot of the pool, so it sees at once when a block is
+handed out too early, a visible position is overwritten, or a table is not the one that was announced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from context_plant import VOCABULARY, Plant
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from services.context.sequence import Ring
+from shared.bus.messages import Commit, Finished, Message, Rejected, SeqClose, SeqOpen, SeqState, Submit, Tokens
+from shared.bus.messages import RegisterProfile as Register
+
+VERIFIER = ("verifier", 1)
+PREFIXES = {"none": [], "even": list(range(100, 132)), "odd": list(range(200, 221))}
+WINDOW = 40
+GARBAGE = (-1, 0)
+
+
+@dataclass
+class Seen:
+    """A sequence as the verifier knows it, with the answers to its commits that are still to come."""
+
+    tokens: list[int]
+    kv_len: int
+    epoch: int
+    table: list[int]
+    ring: Ring
+    max_tokens: int
+    end: int
+    unanswered: int = 0
+
+    def covered(self) -> int:
+        n = self.kv_len
+        while n < self.kv_len + 64 and self.ring.table_size(n + 1) <= len(self.table):
+            n += 1
+        return n
+
+    def place(self, position: int) -> tuple[int, int]:
+        slot = self.ring.slot(position)
+        return self.table[slot // 16], slot % 16
+
+
+class ContextMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.plant = Plant(blocks=40)
+        self.plant.segment.is_writing = lambda writer: self.maps  # type: ignore[method-assign]
+        self.plant.segment.writers = lambda: [VERIFIER] if self.maps else []  # type: ignore[method-assign]
+        self.maps = False  # the verifier's process lives
+        self.inbox: list[Message] = []
+        self.known: dict[int, Seen] = {}
+        self.memory: dict[tuple[int, int], tuple[int, int]] = {}
+        self.requests: dict[str, Submit] = {}
+        self.answers: dict[str, list[int]] = {}
+        self.done: set[str] = set()
+
+    def teardown(self) -> None:
+        self.plant.close()
+
+    # --- the other services ---
+
+    @initialize()
+    def begin(self) -> None:
+        self.plant.joined = {"gateway"}
+        self.start_verifier()
+        for name in PREFIXES:
+            self.register(name)
+
+    def start_verifier(self) -> None:
+        """A new process joins, or the old one joins again after it dropped all it knew."""
+        self.maps = True
+        self.known.clear()
+        self.inbox = list(self.plant.writers.joined(VERIFIER))
+        self.plant.joined.add("verifier")
+        self.plant.sent["verifier"].clear()
+
+    def collect(self) -> None:
+        """Messages reach the verifier's inbox; the gateway reads at once."""
+        self.inbox += self.plant.sent["verifier"]
+        self.plant.sent["verifier"].clear()
+        for message in self.plant.sent["gateway"]:
+            if isinstance(message, Tokens):
+                answer = self.answers.setdefault(message.request_id, [])
+                assert message.index <= len(answer)
+                assert answer[message.index :] == message.tokens[: len(answer) - message.index]
+                answer[message.index :] = message.tokens
+            elif isinstance(message, Finished | Rejected):
+                self.done.add(message.request_id)
+        self.plant.sent["gateway"].clear()
+
+    @rule(name=st.sampled_from(sorted(PREFIXES)))
+    def register(self, name: str) -> None:
+        self.plant.sessions.register(Register(profile=name, tokens=PREFIXES[name], window=WINDOW))
+        self.collect()
+
+    @rule(
+        name=st.sampled_from(sorted(PREFIXES)),
+        prompt=st.integers(0, 45),
+        answer=st.integers(1, 120),
+        severity=st.integers(0, 3),
+    )
+    def submit(self, name: str, prompt: int, answer: int, severity: int) -> None:
+        tokens = PREFIXES[name] + [1 + (7 * i + len(self.requests)) % 90 for i in range(prompt)]
+        request = Submit(
+            request_id=f"r{len(self.requests)}",
+            profile=name,
+            tokens=tokens,
+            max_tokens=answer,
+            stop_tokens=[0],
+            severity=severity,
+        )
+        self.requests[request.request_id] = request
+        self.plant.sessions.submit(request)
+        self.collect()
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def submit_again(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(sorted(self.requests)))
+        if request in self.done:
+            self.answers.pop(request, None)
+        self.plant.sessions.submit(self.requests[request])
+        self.collect()
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        self.plant.sessions.cancel(data.draw(st.sampled_from(sorted(self.requests))))
+        self.collect()
+
+    # --- the verifier ---
+
+    @rule(count=st.integers(1, 10))
+    def verifier_reads(self, count: int) -> None:
+        if not self.maps:
+            return
+        taken, self.inbox = self.inbox[:count], self.inbox[count:]
+        for message in taken:
+            self.read(message)
+        self.collect()
+
+    def read(self, message: Message) -> None:
+        if isinstance(message, SeqOpen):
+            ring = Ring(message.sink, message.window, message.ring)
+            end = message.prompt_len + message.max_tokens
+            self.known[message.seq] = Seen(
+                list(message.tokens),
+                message.kv_len,
+                message.epoch,
+                list(message.blocks),
+                ring,
+                message.max_tokens,
+                end,
+            )
+        elif isinstance(message, SeqState):
+            seen = self.known.get(message.seq)
+            if seen is not None and seen.unanswered and message.epoch == seen.epoch - seen.unanswered + 1:
+                seen.unanswered -= 1
+                seen.table[message.first_block :] = message.blocks
+        elif isinstance(message, SeqClose):
+            self.known.pop(message.seq, None)
+            if "verifier" in self.plant.joined:
+                self.plant.writers.released(VERIFIER, message.seq)
+
+    def going_on(self) -> list[int]:
+        return [seq for seq, s in sorted(self.known.items()) if s.unanswered < 2 and s.kv_len < len(s.tokens)]
+
+    @precondition(lambda self: self.maps and self.going_on())
+    @rule(data=st.data(), size=st.integers(1, 16), stop=st.integers(0, 9), lost=st.integers(0, 9))
+    def verifier_commits(self, data: st.DataObject, size: int, stop: int, lost: int) -> None:
+        seq = data.draw(st.sampled_from(self.going_on()))
+        seen = self.known[seq]
+        open_positions = len(seen.tokens) - seen.kv_len
+        new: list[int] = []
+        if open_positions > 1 or seen.max_tokens == 0:
+            written = min(size, open_positions, seen.covered() - seen.kv_len)
+        else:
+            drafted = min(size, 4, seen.end - len(seen.tokens), seen.covered() - seen.kv_len)
+            new = [300 + (len(seen.tokens) + i) % 500 for i in range(drafted)]
+            written = drafted
+        if written == 0:
+            return
+        if seen.max_tokens and not new and seen.kv_len + written == len(seen.tokens):
+            new = [299]
+        finish = "stop" if new and stop == 0 else None
+        message = Commit(
+            seq=seq,
+            epoch=seen.epoch,
+            kv_len=seen.kv_len,
+            written=written,
+            tokens=new,
+            finish=finish,
+        )
+        seen.tokens += new
+        for position in range(seen.kv_len, seen.kv_len + written):
+            self.memory[seen.place(position)] = label(seen.tokens, position)
+        seen.kv_len += written
+        seen.epoch += 1
+        seen.unanswered += 1
+        if finish or len(seen.tokens) >= seen.end:
+            del self.known[seq]
+        if lost and "verifier" in self.plant.joined:
+            self.plant.sessions.commit(message)
+        self.collect()
+
+    @precondition(lambda self: self.maps and self.known)
+    @rule(data=st.data(), commits=st.integers(1, 2))
+    def verifier_is_killed_or_cut_off_while_it_writes(self, data: st.DataObject, commits: int) -> None:
+        """Half-written K/V of the next commits: it must never be visible, in whatever sequence."""
+        seen = self.known[data.draw(st.sampled_from(sorted(self.known)))]
+        if seen.unanswered:
+            commits = 1
+        for position in range(seen.kv_len, min(seen.covered(), seen.kv_len + commits * 16, seen.end)):
+            self.memory[seen.place(position)] = GARBAGE
+
+    @rule(data=st.data(), numbers=st.tuples(*[st.integers(0, 70)] * 4))
+    def a_senseless_commit_arrives(self, data: st.DataObject, numbers: tuple[int, ...]) -> None:
+        seq = data.draw(st.sampled_from([999, *self.plant.ledger.live]))
+        epoch, kv_len, written, count = numbers
+        before = {s: sequence.snapshot() for s, sequence in self.plant.ledger.live.items()}
+        if seq in before and (epoch == before[seq].epoch and kv_len == before[seq].kv_len):
+            return
+        tokens = [VOCABULARY + 5] * count
+        message = Commit(seq=seq, epoch=epoch, kv_len=kv_len, written=written, tokens=tokens)
+        self.plant.sessions.commit(message)
+        assert before == {s: sequence.snapshot() for s, sequence in self.plant.ledger.live.items()}
+        self.collect()
+
+    # --- deaths ---
+
+    @rule(dead=st.booleans())
+    def verifier_is_lost(self, dead: bool) -> None:
+        """Killed, or only cut off: then it may still write until it is back."""
+        self.plant.joined.discard("verifier")
+        if dead:
+            self.maps = False
+            self.known.clear()
+        self.inbox.clear()
+        self.plant.writers.lost(VERIFIER)
+        self.collect()
+
+    @precondition(lambda self: "verifier" not in self.plant.joined)
+    @rule()
+    def verifier_joins(self) -> None:
+        self.start_verifier()
+        self.collect()
+
+    @rule()
+    def context_is_killed(self) -> None:
+        self.plant.joined.discard("verifier")
+        self.inbox.clear()
+        self.plant.crash()
+        self.collect()
+        for name in PREFIXES:
+            self.register(name)
+
+    # --- what must hold ---
+
+    @invariant()
+    def every_block_is_accounted_for(self) -> None:
+        assert self.plant.ledger.check_integrity() == []
+        assert 0 <= self.plant.ledger.pool.available
+
+    @invariant()
+    def every_visible_position_holds_what_was_committed(self) -> None:
+        for sequence in self.plant.ledger.live.values():
+            ring = sequence.ring
+            first = max(ring.sink, sequence.kv_len - ring.window + 1)
+            for position in [*range(min(ring.sink, sequence.kv_len)), *range(first, sequence.kv_len)]:
+                slot = ring.slot(position)
+                place = sequence.blocks[slot // 16], slot % 16
+                assert self.memory.get(place) == label(sequence.tokens, position)
+
+    @invariant()
+    def nobody_waits_while_there_is_room(self) -> None:
+        sessions = self.plant.sessions
+        if not self.plant.ledger.live and not self.plant.ledger.held:
+            assert len(sessions.waiting) == 0
+
+    @invariant()
+    def the_gateway_has_every_answer_token(self) -> None:
+        for sequence in self.plant.ledger.live.values():
+            if sequence.request_id and sequence.answer_len:
+                known: Any = self.answers.get(sequence.request_id, [])
+                assert known == sequence.answer
+
+
+def label(tokens: list[int], position: int) -> tuple[int, int]:
+    """What K/V of a position depends on: itself and every token up to it."""
+    return position, hash(tuple(tokens[: position + 1]))
+
+
+ContextMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestContextAgainstTheModel = ContextMachine.TestCase
