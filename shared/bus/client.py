@@ -38,6 +38,7 @@ from shared.bus.sockets import (
     BoundFile,
     make_socket,
     readable,
+    try_send,
 )
 
 _UNREAD_PROPOSALS = 64
@@ -186,7 +187,7 @@ class BusClient:
             if self._goodbye is not None:
                 return False
         self._poller.modify(socket, zmq.POLLIN)
-        if not _try_send(socket, encode(self._hello)):
+        if not try_send(socket, encode(self._hello)):
             return False
         deadline = time.monotonic() + LIVENESS_S
         while self._goodbye is None and (left := deadline - time.monotonic()) > 0:
@@ -207,12 +208,12 @@ class BusClient:
             now = time.monotonic()
             if now >= beat_at:
                 beat_at = now + HEARTBEAT_S
-                if not _try_send(socket, encode(Heartbeat(busy_s=self._busy_s(now)))):
+                if not try_send(socket, encode(Heartbeat(busy_s=self._busy_s(now)))):
                     return "the connection to context is gone"
             if not self._flush(socket):
                 return "context does not take messages"
             if self._goodbye is not None:
-                _try_send(socket, encode(Goodbye(reason=self._goodbye)))
+                try_send(socket, encode(Goodbye(reason=self._goodbye)))
                 return None
             ready = self._wait(max(0.0, beat_at - time.monotonic()))
             if socket in ready:
@@ -240,7 +241,7 @@ class BusClient:
         """Send the outbox. False when context does not take it."""
         while self._outbox:
             session, frame = self._outbox.popleft()
-            if session == self._session and not _try_send(socket, frame):
+            if session == self._session and not try_send(socket, frame):
                 return False
         overflow, self._overflow = self._overflow, False
         return not overflow
@@ -253,7 +254,7 @@ class BusClient:
         if self._pull is not None and self._pull in ready:
             self._take_proposals(self._pull)
         while self._push is not None and self._proposals:
-            if not _try_send(self._push, self._proposals.popleft()):
+            if not try_send(self._push, self._proposals.popleft()):
                 self.dropped += 1
         return list(ready)
 
@@ -270,14 +271,6 @@ class BusClient:
     def _session_over(self) -> None:
         self._outbox.clear()
         self._overflow = False
-
-
-def _try_send(socket: zmq.Socket[bytes], frame: bytes) -> bool:
-    try:
-        socket.send(frame, zmq.NOBLOCK)
-    except zmq.Again:
-        return False
-    return True
 
 
 def _read(socket: zmq.Socket[bytes]) -> Message | None:

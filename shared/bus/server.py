@@ -27,7 +27,15 @@ from shared.bus.messages import (
     Role,
     Welcome,
 )
-from shared.bus.sockets import CONTROL_QUEUE, HEARTBEAT_S, LIVENESS_S, BoundFile, make_socket, readable
+from shared.bus.sockets import (
+    CONTROL_QUEUE,
+    HEARTBEAT_S,
+    LIVENESS_S,
+    BoundFile,
+    make_socket,
+    readable,
+    try_send,
+)
 
 MAX_STATUS_PEERS = 32
 _BATCH = 256  # messages handled in one poll
@@ -197,13 +205,7 @@ class BusServer:
         self._put(identity, Refused(field=field_, expected=expected, got=got, hint=hint))
 
     def _put(self, identity: bytes, message: Message) -> bool:
-        try:
-            self._socket.send_multipart((identity, encode(message)), zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            if error.errno in (zmq.EAGAIN, zmq.EHOSTUNREACH):
-                return False
-            raise
-        return True
+        return try_send(self._socket, identity, encode(message))
 
     def _drop(self, peer: Peer, reason: str) -> None:
         if self._peers.get(peer.identity) is peer:

@@ -41,6 +41,26 @@ def readable(socket: zmq.Socket[bytes]) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
+def try_send(socket: zmq.Socket[bytes], *parts: bytes) -> bool:
+    """False when there is no peer, or it does not take messages.
+
+    A non-blocking send looks only now and then whether a full pipe has been drained: its first refusal may be
+    out of date; asking for EVENTS looks.
+    """
+    for _attempt in range(2):
+        try:
+            socket.send_multipart(parts, zmq.NOBLOCK)
+            return True
+        except zmq.ZMQError as error:
+            if error.errno == zmq.EHOSTUNREACH:
+                return False
+            if error.errno != zmq.EAGAIN:
+                raise
+        if not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLOUT:
+            return False
+    return False
+
+
 class BoundFile:
     """A socket file (0600) that replaces what a dead owner left and is removed only by its own owner.
 

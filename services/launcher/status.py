@@ -1,0 +1,83 @@
+"""`ringline status`: what is alive, asked over the bus."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from shared.bus.client import BusClient
+from shared.bus.endpoints import Endpoints, socket_file
+from shared.bus.events import Joined
+from shared.bus.messages import Hello, ServiceStatus, StatusReply, StatusRequest
+from shared.config.errors import RinglineError
+from shared.config.settings import Settings
+
+EXPECTED = ("context", "verifier", "draft", "gateway")
+
+
+def ask_status(settings: Settings, timeout_s: float = 3.0) -> StatusReply:
+    """Context's view of the plant; RinglineError when nothing runs or context does not answer."""
+    endpoints = Endpoints.of(settings.paths)
+    if not socket_file(endpoints.control).exists():
+        raise RinglineError(
+            f"nothing runs in {settings.paths.runtime}; start it with: ringline up --config FILE"
+        )
+    client = BusClient(endpoints, Hello(role="status", incarnation=time.monotonic_ns(), pid=os.getpid()))
+    client.start()
+    try:
+        return _exchange(client, settings, time.monotonic() + timeout_s)
+    finally:
+        client.close("status shown")
+
+
+def _exchange(client: BusClient, settings: Settings, deadline: float) -> StatusReply:
+    while (left := deadline - time.monotonic()) > 0:
+        event = client.receive(left)
+        if isinstance(event, Joined):
+            client.send(StatusRequest())
+        elif isinstance(event, StatusReply):
+            return event
+    raise RinglineError(
+        f"context does not answer in {settings.paths.runtime}: it is starting, has hung or was killed; "
+        "see its log, or start it with: ringline up --config FILE"
+    )
+
+
+def missing(reply: StatusReply, wanted: tuple[str, ...] = EXPECTED) -> list[str]:
+    """Names of the wanted services that are not alive. Context has answered, so it is."""
+    alive = {service.role for service in reply.services if service.alive} | {"context"}
+    return [name for name in wanted if name not in alive]
+
+
+def show(reply: StatusReply, console: Console) -> None:
+    """Two tables: services and sequences, and one line about the pool."""
+    by_role = {service.role: service for service in reply.services}
+    services = Table("service", "alive", "pid", "last heard", "in this step for", title="services")
+    for name in EXPECTED:
+        services.add_row(name, *_service_cells(by_role.get(name), answering=name == "context"))
+    console.print(services)
+    used = reply.blocks_total - reply.blocks_free
+    console.print(
+        f"pool: {reply.pool_bytes / 2**20:.0f} MB, {used} of {reply.blocks_total} blocks used, "
+        f"{reply.blocks_pinned} pinned, {reply.blocks_peak} at most; {reply.waiting} requests waiting"
+    )
+    if reply.sequences:
+        console.print(_sequence_table(reply))
+
+
+def _service_cells(service: ServiceStatus | None, answering: bool) -> tuple[str, str, str, str]:
+    if service is None:
+        return ("yes" if answering else "NO", "", "", "")
+    alive = "yes" if service.alive else "NO"
+    return (alive, str(service.pid), f"{service.age_s:.1f} s", f"{service.busy_s:.1f} s")
+
+
+def _sequence_table(reply: StatusReply) -> Table:
+    table = Table("seq", "request", "profile", "tokens", "in pool", "blocks", "shared", title="sequences")
+    for s in reply.sequences:
+        row = (s.seq, s.request_id, s.profile, s.tokens, s.kv_len, s.blocks, s.shared_blocks)
+        table.add_row(*(str(cell) for cell in row))
+    return table
