@@ -1,0 +1,138 @@
+"""Real context, verifier and draft: the draft changes how fast an answer comes, never the answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.config.settings import Paths
+from shared.model.open import open_model
+from tests.integration.speculation_plant import ROOT, SpeculationPlant
+
+SYSTEM = "<|im_start|>system\nYou explain plant alarms briefly and name the next step.<|im_end|>\n"
+ALARM = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+TEXTS = (
+    "CNC-3 E104: spindle temperature 92 °C, limit 85 °C. Coolant flow normal.",
+    "一号锅炉给水液位低：31%，下限35%，二号泵运行中。",
+    "Conveyor K7 stopped: motor overload relay tripped twice. Count from 1 to 40 and repeat the alarm.",
+)
+LONG = 160
+
+
+@pytest.fixture(scope="module")
+def prefix() -> list[int]:
+    return open_model("smollm2-135m", Paths(data=ROOT / ".ringline")).tokenizer().encode_special(SYSTEM)
+
+
+@pytest.fixture(scope="module")
+def prompts(prefix: list[int]) -> list[list[int]]:
+    tokenizer = open_model("smollm2-135m", Paths(data=ROOT / ".ringline")).tokenizer()
+    return [prefix + tokenizer.encode_special(ALARM.format(text)) for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def plain(
+    tmp_path_factory: pytest.TempPathFactory, prefix: list[int], prompts: list[list[int]]
+) -> list[list[int]]:
+    """The answers without any draft."""
+    with SpeculationPlant(tmp_path_factory.mktemp("plain")) as plant:
+        plant.wait_welcome()
+        plant.register(prefix)
+        for i, prompt in enumerate(prompts):
+            plant.submit(str(i), prompt, LONG)
+            plant.wait_finished(str(i))
+        return [plant.answers[str(i)].tokens for i in range(len(prompts))]
+
+
+def drafted(plant: SpeculationPlant, name: str) -> int:
+    finished = plant.answers[name].finished
+    assert finished is not None
+    return finished.accepted
+
+
+@pytest.mark.parametrize("sources", [("retrieval",), ("cpu",), ("retrieval", "cpu")])
+def test_answers_are_the_same_with_any_draft(
+    tmp_path: Path,
+    prefix: list[int],
+    prompts: list[list[int]],
+    plain: list[list[int]],
+    sources: tuple[str, ...],
+) -> None:
+    """Several sequences at once; drafts are used."""
+    with SpeculationPlant(tmp_path, threads=1, sources=sources) as plant:
+        plant.wait_welcome()
+        plant.wait_joined("verifier", "draft")
+        plant.register(prefix)
+        names = [str(i) for i in range(len(prompts))]
+        for name, prompt in zip(names, prompts, strict=True):
+            plant.submit(name, prompt, LONG)
+        plant.wait_finished(*names)
+        assert [plant.answers[name].tokens for name in names] == plain
+        assert sum(drafted(plant, name) for name in names) > 0, plant.log()
+
+
+def test_a_draft_killed_while_an_answer_streams_changes_nothing_and_is_used_again(
+    tmp_path: Path, prefix: list[int], prompts: list[list[int]], plain: list[list[int]]
+) -> None:
+    with SpeculationPlant(tmp_path, threads=1, sources=("retrieval", "cpu")) as plant:
+        plant.wait_welcome()
+        plant.wait_joined("verifier", "draft")
+        plant.register(prefix)
+        plant.submit("first", prompts[0], LONG)
+        plant.wait_tokens("first", 10)
+        plant.kill("draft")
+        plant.wait_finished("first")
+        assert plant.answers["first"].tokens == plain[0]
+        plant.start("draft")
+        plant.wait_joined("draft")
+        plant.submit("second", prompts[2], LONG)
+        plant.wait_finished("second")
+        assert plant.answers["second"].tokens == plain[2]
+        assert drafted(plant, "second") > 0
+
+
+def test_a_verifier_killed_while_an_answer_streams_goes_on_with_the_same_answer(
+    tmp_path: Path, prefix: list[int], prompts: list[list[int]], plain: list[list[int]]
+) -> None:
+    with SpeculationPlant(tmp_path, threads=1, sources=("retrieval",)) as plant:
+        plant.wait_welcome()
+        plant.register(prefix)
+        plant.submit("a", prompts[0], LONG)
+        plant.submit("b", prompts[1], LONG)
+        for tokens in (5, 40):
+            plant.wait_tokens("a", tokens)
+            plant.kill("verifier")
+            plant.start("verifier")
+        plant.wait_finished("a", "b")
+        assert plant.answers["a"].tokens == plain[0]
+        assert plant.answers["b"].tokens == plain[1]
+
+
+def test_a_context_killed_while_an_answer_streams_goes_on_with_the_same_answer(
+    tmp_path: Path, prefix: list[int], prompts: list[list[int]], plain: list[list[int]]
+) -> None:
+    """Verifier and draft stay, drop their sequences and take them up from the snapshots."""
+    with SpeculationPlant(tmp_path, threads=1, sources=("retrieval", "cpu")) as plant:
+        plant.wait_welcome()
+        plant.register(prefix)
+        plant.submit("a", prompts[0], LONG)
+        plant.wait_tokens("a", 20)
+        plant.kill("context")
+        plant.start("context")
+        plant.wait_finished("a")
+        assert plant.answers["a"].tokens == plain[0]
+
+
+def test_a_draft_of_another_vocabulary_leaves_retrieval_and_says_so(
+    tmp_path: Path, prefix: list[int], prompts: list[list[int]], plain: list[list[int]]
+) -> None:
+    with SpeculationPlant(tmp_path, sources=("retrieval", "cpu"), draft_model="qwen2.5-coder-0.5b") as plant:
+        plant.wait_welcome()
+        plant.wait_joined("verifier", "draft")
+        plant.register(prefix)
+        plant.submit("a", prompts[2], LONG)
+        plant.wait_finished("a")
+        assert plant.answers["a"].tokens == plain[2]
+        assert "has another vocabulary than models.target" in plant.log()
+        assert drafted(plant, "a") > 0
