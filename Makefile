@@ -1,0 +1,86 @@
+# Two commands: `make demo` and `make test`. Both make .venv, build, and fetch what they need; needed on the
+# machine are Python 3.11+, a C++20 compiler and make.
+
+PYTHON ?= python3
+MODEL ?= qwen2.5-coder-1.5b
+VENV := .venv
+BIN := $(VENV)/bin
+DATA := .ringline
+TEST_MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
+NATIVE := CMakeLists.txt $(shell find shared/native \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \))
+CPP := $(filter %.cpp %.hpp,$(NATIVE))
+
+.PHONY: help demo test lint bench test-native test-asan test-tsan build clean mosquitto
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo [MODEL=smollm2-135m]   build, fetch the models, answer the bundled alarms'
+	@echo 'make test                        build, fetch the test models, run every test'
+	@echo 'make lint | bench | test-native | test-asan | test-tsan | clean'
+
+demo: build
+	$(BIN)/ringline demo --model $(MODEL)
+
+test: mosquitto build test-native $(TEST_MODELS:%=$(DATA)/models/%.gguf)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.packages
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
+
+bench: build $(DATA)/models/$(MODEL).gguf
+	$(BIN)/python -m bench.engine --model $(DATA)/models/$(MODEL).gguf
+
+build: $(VENV)/.built
+
+# The interpreter's own venv; a broken one (a moved checkout, another Python) is made anew.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'Ringline needs Python 3.11 or newer: make PYTHON=/path/to/python3.11'; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV) || \
+	  { echo 'no virtual environment: on Debian run apt-get install python3-venv'; exit 1; }
+
+# What the project needs, without the project itself: linting and testing start before anything is compiled.
+$(VENV)/.packages: pyproject.toml deploy/requirements.py | $(BIN)/python
+	$(BIN)/python deploy/requirements.py > $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements.txt
+	@touch $@
+
+# Editable: Python is imported from the checkout, the native module is compiled in build/ and installed beside it.
+$(VENV)/.built: $(NATIVE) $(VENV)/.packages
+	@command -v $(or $(CXX),c++) > /dev/null || \
+	  { echo 'a C++20 compiler is missing: on Debian run apt-get install g++'; exit 1; }
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(DATA)/models/%.gguf: | build
+	$(BIN)/ringline models fetch $* --data $(DATA)
+
+mosquitto:
+	@PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v mosquitto > /dev/null || \
+	  { echo 'the tests need the MQTT broker mosquitto: on Debian run apt-get install mosquitto'; exit 1; }
+
+define native_tests
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/$(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) \
+	  -DRINGLINE_PYTHON=OFF -DRINGLINE_NATIVE_TESTS=ON -DRINGLINE_SANITIZE=$(3)
+	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/$(1)
+	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir build/$(1) --output-on-failure --no-tests=error
+endef
+
+test-native: $(VENV)/.packages
+	$(call native_tests,native-tests,Release,)
+
+test-asan: $(VENV)/.packages
+	$(call native_tests,asan,RelWithDebInfo,address$(comma)undefined)
+
+test-tsan: $(VENV)/.packages
+	$(call native_tests,tsan,RelWithDebInfo,thread)
+
+comma := ,
+
+clean:
+	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
