@@ -44,21 +44,20 @@ struct Format {
     }
   }
 
-  // d and m of a block for the rows from `lane` on; `slot` is the group's index in its block.
+  // d of a block for the rows from `lane` on; `slot` is the group's index in its block.
   [[gnu::always_inline]] static Floats d(const uint8_t* header, int lane, int slot) {
     return load_halves(header + (kLayout.groups == 2 ? 2 * kTileRows * slot : 0) + 2 * lane);
   }
-  [[gnu::always_inline]] static Floats m(const uint8_t* header, int lane) {
-    return load_halves(header + 2 * kTileRows + 2 * lane);
-  }
-  // The scale of a half group (of the whole group unless kHalfScales) and the minimum of a group.
+  // The scale of a half group (of the whole group unless kHalfScales).
   [[gnu::always_inline]] static Floats scale(const uint8_t* header, int lane, int slot, int half, Floats d) {
     const uint8_t* scales = header + kScaleOffset + lane;
     if constexpr (kHalfScales) return multiply(d, load_signed(scales + kTileRows * (2 * slot + half)));
     if constexpr (kSubScales) return multiply(d, load_unsigned(scales + kTileRows * slot));
     return d;
   }
-  [[gnu::always_inline]] static Floats minimum(const uint8_t* header, int lane, int slot, Floats m) {
+  // The minimum of a group.
+  [[gnu::always_inline]] static Floats minimum(const uint8_t* header, int lane, int slot) {
+    const Floats m = load_halves(header + 2 * kTileRows + 2 * lane);
     if constexpr (!kSubScales) return m;
     return multiply(m, load_unsigned(header + kMinimumOffset + lane + kTileRows * slot));
   }

@@ -15,35 +15,61 @@ namespace ringline::RINGLINE_ISA {
 
 inline constexpr int64_t kPrefetchBytes = 4096;  // how far ahead of the computation weights are fetched
 
+// The activation rows of one block, by value, so that the compiler keeps their addresses in registers.
+struct RowBlock {
+  const int8_t* q;          // first row
+  const float* scale;       // first row
+  const float* scaled_sum;  // first row
+  const int32_t* sum;       // first row
+  int64_t cols, groups;     // row lengths
+
+  RowBlock(const Activations& a, int64_t row)
+      : q(a.q + row * a.cols),
+        scale(a.scale + row * (a.cols / kGroup)),
+        scaled_sum(a.scaled_sum + row * (a.cols / kGroup)),
+        sum(a.sum + row * 2 * (a.cols / kGroup)),
+        cols(a.cols),
+        groups(a.cols / kGroup) {}
+};
+
+// kRows rows, kRegisters * kLanes lanes of a tile. The sums stay in registers: every loop over them is
+// unrolled.
 template <TensorType kType, int kRows, int kRegisters>
 struct QuantisedTile {
   using F = Format<kType>;
   static constexpr Layout kLayout = F::kLayout;
   static constexpr int kSumHalves = F::kHalfScales ? 2 : 1;
 
-  const Activations& a;
-  int64_t row;  // first activation row
-  int lane;     // first output row in the tile
-  bool fetch;   // this is the first pass over the tile
+  RowBlock rows;
+  int lane;    // first output row in the tile
+  bool fetch;  // this is the first pass over the tile
   Floats sum[kRows][kRegisters];
 
-  const int8_t* q(int r, int64_t group, int half) const {
-    return a.q + (row + r) * a.cols + group * kGroup + half * (kGroup / 2);
+  template <class Visit>
+  [[gnu::always_inline]] static void each(Visit visit) {
+    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
+      unroll<kRegisters>([&](auto n) __attribute__((always_inline)) { visit(r, n); });
+    });
   }
-  int64_t at(int r, int64_t group) const { return (row + r) * (a.cols / kGroup) + group; }
 
   // Minus the zero point's share: of a half group, or of the whole group at its first half.
-  [[gnu::always_inline]] Ints start(int r, int64_t group, int half) const {
-    if constexpr (F::kZero == 0) return broadcast(int32_t{0});
-    const int32_t* sums = a.sum + 2 * at(r, group);
-    return broadcast(-F::kZero * (F::kHalfScales ? sums[half] : sums[0] + sums[1]));
+  [[gnu::always_inline]] void begin(int64_t g, int half, Ints (&i)[kRows][kRegisters]) const {
+    each([&](auto r, auto n) __attribute__((always_inline)) {
+      if constexpr (F::kZero == 0) {
+        i[r.value][n.value] = broadcast(int32_t{0});
+      } else {
+        const int32_t* sums = rows.sum + 2 * (r.value * rows.groups + g);
+        i[r.value][n.value] = broadcast(-F::kZero * (F::kHalfScales ? sums[half] : sums[0] + sums[1]));
+      }
+    });
   }
 
   template <int kHalf>
   [[gnu::always_inline]] void dot_half(const uint8_t* group, int64_t g, Ints (&i)[kRows][kRegisters]) const {
+    const int8_t* q = rows.q + g * kGroup + kHalf * (kGroup / 2);
     Quads quads[kRows];
-    unroll<kRows>([&](auto r)
-                      __attribute__((always_inline)) { quads[r.value] = load_quads(q(r.value, g, kHalf)); });
+    unroll<kRows>(
+        [&](auto r) __attribute__((always_inline)) { quads[r.value] = load_quads(q + r.value * rows.cols); });
     unroll<4>([&](auto j) __attribute__((always_inline)) {
       unroll<kRegisters>([&](auto n) __attribute__((always_inline)) {
         const Bytes w = F::template weights<kHalf, j.value>(group, lane + n.value * kLanes);
@@ -54,35 +80,28 @@ struct QuantisedTile {
     });
   }
 
-  [[gnu::always_inline]] void begin(int64_t g, int half, Ints (&i)[kRows][kRegisters]) const {
-    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-      const Ints zero = start(r.value, g, half);
-      unroll<kRegisters>([&](auto n) __attribute__((always_inline)) { i[r.value][n.value] = zero; });
-    });
-  }
-
   [[gnu::always_inline]] void scale_group(const uint8_t* header, int slot, int64_t g,
-                                          const Ints (&i)[kSumHalves][kRows][kRegisters], const Floats* d,
-                                          const Floats* m) {
+                                          const Ints (&i)[kSumHalves][kRows][kRegisters]) {
     unroll<kRegisters>([&](auto n) __attribute__((always_inline)) {
       const int from = lane + n.value * kLanes;
-      const Floats w0 = F::scale(header, from, slot, 0, d[n.value]);
-      const Floats w1 = F::kHalfScales ? F::scale(header, from, slot, 1, d[n.value]) : w0;
-      const Floats minimum = F::minimum(header, from, slot, m[n.value]);
+      const Floats d = F::d(header, from, slot);
+      const Floats w0 = F::scale(header, from, slot, 0, d);
+      const Floats w1 = F::kHalfScales ? F::scale(header, from, slot, 1, d) : w0;
+      const Floats minimum = F::minimum(header, from, slot);
       unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        Floats& s = sum[r.value][n.value];
-        const int64_t index = at(r.value, g);
+        const int64_t at = r.value * rows.groups + g;
+        Floats s = sum[r.value][n.value];
         Floats scaled = multiply(to_floats(i[kSumHalves - 1][r.value][n.value]), w1);
         if constexpr (F::kHalfScales) scaled = multiply_add(to_floats(i[0][r.value][n.value]), w0, scaled);
-        s = multiply_add(scaled, broadcast(a.scale[index]), s);
-        if constexpr (F::kAddsMinimum) s = multiply_add(minimum, broadcast(a.scaled_sum[index]), s);
-        if constexpr (F::kSubtractsMinimum) s = subtract_product(minimum, broadcast(a.scaled_sum[index]), s);
+        s = multiply_add(scaled, broadcast(rows.scale[at]), s);
+        if constexpr (F::kAddsMinimum) s = multiply_add(minimum, broadcast(rows.scaled_sum[at]), s);
+        if constexpr (F::kSubtractsMinimum) s = subtract_product(minimum, broadcast(rows.scaled_sum[at]), s);
+        sum[r.value][n.value] = s;
       });
     });
   }
 
-  [[gnu::always_inline]] void add_group(const uint8_t* header, const uint8_t* group, int slot, int64_t g,
-                                        const Floats* d, const Floats* m) {
+  [[gnu::always_inline]] void add_group(const uint8_t* header, const uint8_t* group, int slot, int64_t g) {
     if (fetch) {
       unroll<kLayout.group_bytes / kVectorBytes>([&](auto line) __attribute__((always_inline)) {
         prefetch(group + kPrefetchBytes + line.value * kVectorBytes);
@@ -93,34 +112,26 @@ struct QuantisedTile {
     dot_half<0>(group, g, i[0]);
     if constexpr (F::kHalfScales) begin(g, 1, i[1]);
     dot_half<1>(group, g, i[kSumHalves - 1]);
-    scale_group(header, slot, g, i, d, m);
+    scale_group(header, slot, g, i);
   }
 
-  [[gnu::always_inline]] void add_block(const uint8_t* header, int64_t first, int64_t groups) {
-    if (fetch) {
-      for (int offset = 0; offset < kLayout.header_bytes; offset += kVectorBytes)
-        prefetch(header + kPrefetchBytes + offset);
+  // Sums for `lane` and on into out[kRows][kTileRows].
+  [[gnu::always_inline]] void run(const uint8_t* tile, int64_t groups, float* out) {
+    each([&](auto r, auto n) __attribute__((always_inline)) { sum[r.value][n.value] = broadcast(0.0f); });
+    for (int64_t first = 0; first < groups; first += kLayout.groups) {
+      const uint8_t* header = tile;
+      if (fetch) {
+        unroll<kLayout.header_bytes / kVectorBytes>([&](auto line) __attribute__((always_inline)) {
+          prefetch(header + kPrefetchBytes + line.value * kVectorBytes);
+        });
+      }
+      tile += kLayout.header_bytes;
+      for (int slot = 0; slot < kLayout.groups && first + slot < groups; slot++, tile += kLayout.group_bytes)
+        add_group(header, tile, slot, first + slot);
     }
-    const uint8_t* group = header + kLayout.header_bytes;
-    Floats d[kRegisters], m[kRegisters];
-    for (int slot = 0; slot < kLayout.groups && first + slot < groups; slot++, group += kLayout.group_bytes) {
-      unroll<kRegisters>([&](auto n) __attribute__((always_inline)) {
-        d[n.value] = F::d(header, lane + n.value * kLanes, slot);
-        m[n.value] = F::m(header, lane + n.value * kLanes);
-      });
-      add_group(header, group, slot, first + slot, d, m);
-    }
-  }
-
-  // Sums of rows [row, row + kRows) for lanes [lane, lane + kRegisters * kLanes) into out[kRows][kTileRows].
-  void run(const uint8_t* tile, int64_t groups, float* out) {
-    for (auto& s : sum)
-      for (Floats& f : s) f = broadcast(0.0f);
-    for (int64_t g = 0; g < groups;
-         g += kLayout.groups, tile += kLayout.header_bytes + kLayout.groups * kLayout.group_bytes)
-      add_block(tile, g, groups);
-    for (int r = 0; r < kRows; r++)
-      for (int n = 0; n < kRegisters; n++) store(out + r * kTileRows + lane + n * kLanes, sum[r][n]);
+    each([&](auto r, auto n) __attribute__((always_inline)) {
+      store(out + r.value * kTileRows + lane + n.value * kLanes, sum[r.value][n.value]);
+    });
   }
 };
 
@@ -129,7 +140,7 @@ void quantised_tile(const uint8_t* tile, const PackedMatrix& w, const Activation
                     float* out) {
   constexpr int kRegisters = registers(kRows);
   for (int lane = 0; lane < kTileRows; lane += kRegisters * kLanes) {
-    QuantisedTile<kType, kRows, kRegisters> t{a, row, lane, fetch && lane == 0, {}};
+    QuantisedTile<kType, kRows, kRegisters> t{RowBlock(a, row), lane, fetch && lane == 0, {}};
     t.run(tile, w.cols / kGroup, out);
   }
 }

@@ -71,6 +71,7 @@ inline Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
 inline Floats subtract_product(Floats a, Floats b, Floats c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a b
 inline void store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
-inline void prefetch(const uint8_t* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
+// Always inlined: GCC drops calls of a function that does nothing but prefetch.
+[[gnu::always_inline]] inline void prefetch(const uint8_t* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
 
 }  // namespace ringline::avx2

@@ -65,6 +65,7 @@ inline Floats add(Floats a, Floats b) { return vaddq_f32(a, b); }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
 inline Floats subtract_product(Floats a, Floats b, Floats c) { return vfmsq_f32(c, a, b); }  // c - a b
 inline void store(float* p, Floats v) { vst1q_f32(p, v); }
-inline void prefetch(const uint8_t* p) { __builtin_prefetch(p); }
+// Always inlined: GCC drops calls of a function that does nothing but prefetch.
+[[gnu::always_inline]] inline void prefetch(const uint8_t* p) { __builtin_prefetch(p); }
 
 }  // namespace ringline::dotprod

@@ -111,6 +111,7 @@ inline Floats subtract_product(Floats a, Floats b, Floats c) {
   return each([&](int i) { return std::fma(-a.v[i], b.v[i], c.v[i]); });
 }
 inline void store(float* p, Floats v) { std::memcpy(p, v.v, sizeof v.v); }
-inline void prefetch(const uint8_t* p) { __builtin_prefetch(p); }
+// Always inlined: GCC drops calls of a function that does nothing but prefetch.
+[[gnu::always_inline]] inline void prefetch(const uint8_t* p) { __builtin_prefetch(p); }
 
 }  // namespace ringline::portable
