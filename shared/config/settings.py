@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Language = Literal["en", "zh"]
 Megabytes = Annotated[int, Field(ge=1, le=1 << 20)]
@@ -31,7 +31,12 @@ class Paths(Section):
 
 class Models(Section):
     target: str = "qwen2.5-coder-1.5b"  # a name of the catalogue, or the path of a GGUF
-    draft: str | None = "qwen2.5-coder-0.5b"  # None: no draft model, no second plane
+    draft: str | None = "qwen2.5-coder-0.5b"  # None, in TOML "": no draft model, no second plane
+
+    @field_validator("draft", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: object) -> object:
+        return None if value == "" else value
 
 
 class Context(Section):
