@@ -209,7 +209,10 @@ class Requests:
             self._fail(request, message.detail or message.reason)
 
     def _answer(self, request: Request, message: Finished) -> None:
-        self._emit(request, request.decoder.finish())
+        if (
+            message.reason == "stop"
+        ):  # an answer cut by its length may end inside a character: that is no text
+            self._emit(request, request.decoder.finish())
         timing = _timing(request, time.monotonic())
         text = "".join(request.parts).strip()
         payload = final_answer(request.alarm_id, request.alarm, text, self._prompter.model, message, timing)

@@ -1,6 +1,6 @@
 """The embedded MQTT broker: for demonstrations, loopback only, MQTT 3.1.1, nothing kept over a restart.
 
-`python -m services.launcher.broker --config ringline.toml`; the launcher starts it when broker.enabled is set.
+`python -m services.launcher.broker --config FILE`; the launcher starts it when broker.enabled is set.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = structlog.get_logger()
 
 
 def main(settings: Settings, stop: threading.Event) -> int:
-    """Serve until `stop` is set. RinglineError: not loopback, port taken, wrong MQTT version, not installed."""
+    """Serve until `stop` is set. RinglineError: not loopback, port taken, MQTT 5, not installed."""
     check_broker(settings)
     logging.getLogger("amqtt").setLevel(logging.ERROR)
     logging.getLogger("transitions").setLevel(logging.ERROR)
@@ -38,7 +38,7 @@ def check_broker(settings: Settings) -> None:
     broker = settings.broker
     if not _is_loopback(broker.host):
         raise RinglineError(
-            f'broker.host = "{broker.host}": the embedded broker has no authentication and only serves loopback; '
+            f'broker.host = "{broker.host}": it has no passwords and serves only loopback; '
             "use 127.0.0.1, or run a real broker and set broker.enabled = false"
         )
     if settings.mqtt.version != "3.1.1":
@@ -60,8 +60,8 @@ def _check_port(broker: Broker) -> None:
             probe.bind((broker.host, broker.port))
         except OSError as error:
             raise RinglineError(
-                f"the embedded broker cannot listen on {broker.host}:{broker.port} ({error.strerror}): stop what "
-                "uses the port, or set broker.port and mqtt.port to another one"
+                f"the embedded broker cannot listen on {broker.host}:{broker.port} ({error.strerror}): stop "
+                "what uses the port, or set broker.port and mqtt.port to another one"
             ) from None
 
 
@@ -79,7 +79,7 @@ def _make_server(broker: Broker) -> Any:
         from amqtt.broker import Broker as Server  # a demonstration's dependency: the services run without it
     except ImportError:
         raise RinglineError(
-            "broker.enabled needs the package amqtt: pip install 'ringline[demo]', or run a broker of your own"
+            "broker.enabled needs the package amqtt: pip install 'ringline[demo]', or run your own broker"
         ) from None
     listener = {"type": "tcp", "bind": f"{broker.host}:{broker.port}", "max_connections": _MAX_CONNECTIONS}
     plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
