@@ -28,7 +28,7 @@ Report = Callable[[str], None]
 class Supervisor:
     """Runs `table` until `stop` is set or the plant cannot go on. Every event is one line to `report`.
 
-    The kernel kills the children when the thread that started them ends: call `run` from the thread that lives
+    The kernel kills the children when the thread that started them ends: call `run` from a thread that lives
     as long as the plant.
     """
 

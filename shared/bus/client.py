@@ -198,6 +198,8 @@ class BusClient:
                 if isinstance(answer, Welcome):
                     self._session += 1
                     return self._inbox.put(Joined(answer, self._session))
+        if self._goodbye is not None:  # the Welcome may be on its way
+            try_send(socket, encode(Goodbye(reason=self._goodbye)))
         return False
 
     def _converse(self, socket: zmq.Socket[bytes]) -> str | None:

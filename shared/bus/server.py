@@ -39,6 +39,7 @@ from shared.bus.sockets import (
 
 MAX_STATUS_PEERS = 32
 _BATCH = 256  # messages handled in one poll
+_GONE = "gone, or does not read"
 
 _log = structlog.get_logger()
 Event = Message | PeerJoined | PeerLost
@@ -103,7 +104,7 @@ class BusServer:
         if self._peers.get(peer.identity) is not peer:
             self.dropped += 1
         elif not self._put(peer.identity, message):
-            self._drop(peer, "does not take messages")
+            self._drop(peer, _GONE)
 
     def poll(self, timeout_s: float) -> list[tuple[Peer, Event]]:
         """Messages and arrivals in order; empty when there are none in `timeout_s`."""
@@ -215,16 +216,18 @@ class BusServer:
     def _beat(self) -> None:
         """Once a second: heartbeats out; peers that have been silent for too long are lost.
 
-        Nobody is judged while messages wait to be read: after a pause of this process (a suspended machine, a
-        debugger) the heartbeats of the living are in the queue.
+        Nobody is judged while messages wait to be read: a Goodbye may be among them, and after a pause of this
+        process (a suspended machine, a debugger) the heartbeats of the living are.
         """
         now = time.monotonic()
         if now < self._beat_at:
             return
         self._beat_at = now + HEARTBEAT_S
-        unread = readable(self._socket)
+        reached = [peer for peer in self.peers if self._put(peer.identity, Heartbeat())]
+        if readable(self._socket):
+            return
         for peer in self.peers:
-            if not unread and now - peer.last_seen > LIVENESS_S:
+            if peer not in reached:
+                self._drop(peer, _GONE)
+            elif now - peer.last_seen > LIVENESS_S:
                 self._drop(peer, f"silent for {LIVENESS_S:.0f} s")
-            else:
-                self.send(peer, Heartbeat())

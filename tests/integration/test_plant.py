@@ -1,0 +1,56 @@
+"""The whole plant: an alarm in, an answer out, whoever dies in between."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+
+from tests.integration.whole_plant import WholePlant, ringline, wait_for
+
+ALARM: dict[str, Any] = {
+    "id": "B2-0817",
+    "source": "boiler-2",
+    "code": "TAH-204",
+    "text": "Flue gas temperature high",
+    "severity": "alarm",
+    "value": 268.4,
+    "unit": "degC",
+    "limit": 250,
+}
+
+
+def test_an_alarm_is_answered_and_status_shows_the_plant(plant: WholePlant) -> None:
+    plant.publish("boiler", ALARM)
+    answer = plant.answer("boiler")
+    assert answer["id"] == "B2-0817"
+    assert answer["text"]
+    assert "".join(part["text"] for part in plant.streamed("boiler")) == answer["text"]
+    shown = ringline("status", "--config", str(plant.home.config))
+    assert shown.returncode == 0, shown.stderr
+    assert "blocks used" in shown.stdout
+    assert plant.stop() == 0
+
+
+@pytest.mark.parametrize("service", ["draft", "verifier", "context", "gateway"])
+def test_a_killed_service_comes_back_and_no_alarm_is_lost(plant: WholePlant, service: str) -> None:
+    """kill -9 while answers are being made: every alarm gets the answer that an untouched plant gives."""
+    plant.publish("boiler", ALARM)
+    untouched = plant.answer("boiler")["text"]
+    for number in range(3):
+        plant.publish("line", ALARM | {"id": f"again-{number}"})
+    old = plant.kill(service)
+    wait_for(lambda: len({a["id"] for a in plant.answers("line")}) == 3, f"three answers:\n{plant.log()}")
+    assert {answer["text"] for answer in plant.answers("line")} == {untouched}
+    plant.wait_alive()
+    assert plant.pid(service) != old
+
+
+def test_status_says_which_service_is_not_alive(plant: WholePlant) -> None:
+    plant.kill("draft", signal.SIGSTOP)
+    config = str(plant.home.config)
+    wait_for(lambda: ringline("status", "--config", config, "--service", "draft").returncode == 1, "status 1")
+    assert ringline("status", "--config", config, "--service", "context").returncode == 0
+    plant.kill("draft", signal.SIGCONT)
+    wait_for(lambda: ringline("status", "--config", config, "--service", "draft").returncode == 0, "status 0")

@@ -1,0 +1,93 @@
+"""What is wrong at the start is one clear line: what, where, what to do. Never a traceback."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.whole_plant import ROOT, PlantHome, ringline
+
+
+def service(name: str, home: PlantHome) -> subprocess.CompletedProcess[str]:
+    """One service alone, to its end."""
+    command = [sys.executable, "-m", f"services.{name}", "--config", str(home.config)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+def only_line(result: subprocess.CompletedProcess[str]) -> str:
+    """The one line on stderr of a command that has refused; log lines (JSON) may come before it."""
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    lines = [line for line in result.stderr.splitlines() if line and not line.startswith("{")]
+    assert len(lines) == 1, result.stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize("command", ["up", "status", "check"])
+def test_an_unknown_key_is_named_with_file_and_line(home: PlantHome, command: str) -> None:
+    home.edit("pool_mb = 96", "pool_mbs = 96")
+    line = only_line(ringline(command, "--config", str(home.config)))
+    number = home.config.read_text().splitlines().index("pool_mbs = 96") + 1
+    assert f'{home.config}:{number}: unknown key "context.pool_mbs"; did you mean "pool_mb"?' in line
+
+
+@pytest.mark.parametrize("name", ["context", "verifier", "draft", "gateway"])
+def test_every_service_refuses_a_missing_configuration(home: PlantHome, name: str) -> None:
+    home.config.unlink()
+    assert "cannot read the configuration" in only_line(service(name, home))
+
+
+def test_status_of_nothing_says_so(home: PlantHome) -> None:
+    assert "nothing runs in" in only_line(ringline("status", "--config", str(home.config)))
+
+
+def test_a_missing_model_stops_the_plant_with_one_line_that_says_how_to_get_it(home: PlantHome) -> None:
+    home.edit('target = "smollm2-135m"', f'target = "{home.home}/none.gguf"')
+    result = ringline("up", "--config", str(home.config))
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert re.search(r"ringline context: .*none\.gguf", result.stderr), result.stderr
+
+
+def test_a_truncated_model_is_one_line(home: PlantHome, smollm2: Path) -> None:
+    cut = home.home / "cut.gguf"
+    with smollm2.open("rb") as source, cut.open("wb") as target:
+        target.write(source.read(20_000_000))
+    home.edit('target = "smollm2-135m"', f'target = "{cut}"')
+    line = only_line(service("context", home))
+    assert "cut.gguf" in line
+    assert "truncated" in line
+
+
+def test_a_pool_larger_than_shared_memory_names_both_sizes(home: PlantHome) -> None:
+    free_mb = shutil.disk_usage("/dev/shm").free >> 20
+    home.edit("pool_mb = 96", f"pool_mb = {free_mb + 1000}")
+    line = only_line(service("context", home))
+    assert str(home.memory) in line or "/dev/shm" in line
+    assert "MB" in line
+
+
+def test_a_socket_directory_with_too_long_a_name_names_the_key(home: PlantHome) -> None:
+    home.edit(f'runtime = "{home.home}/run"', f'runtime = "{home.home}/{"d" * 100}"')
+    for name in ("context", "gateway"):
+        assert "paths.runtime" in only_line(service(name, home))
+
+
+def test_a_taken_port_of_the_embedded_broker_is_one_line(home: PlantHome) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        text = home.config.read_text()
+        text = re.sub(r"\[mqtt\]\nport = \d+", f'[mqtt]\nport = {port}\nversion = "3.1.1"', text)
+        home.config.write_text(text + f"\n[broker]\nenabled = true\nport = {port}\n")
+        result = ringline("up", "--config", str(home.config))
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    assert re.search(rf"ringline broker: .*{port}", result.stderr), result.stderr

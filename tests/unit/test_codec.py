@@ -1,0 +1,149 @@
+"""Bytes that are no message give ProtocolError, whatever they are; what is a message survives the way."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.bus import messages as m
+from shared.bus.codec import MAX_FRAME, ProtocolError, UnknownMajorError, decode, encode
+
+MESSAGES = [
+    m.Hello(
+        role="draft", incarnation=7, pid=1, config_hash="c", model_hash="m", vocabulary_hash="v", plane="p"
+    ),
+    m.Welcome(context_incarnation=1, generation=2),
+    m.Refused(field="plane", expected="a", got="b", hint="c"),
+    m.Heartbeat(busy_s=0.5),
+    m.Goodbye(reason="报警"),
+    m.RegisterProfile(profile="zh", tokens=[1, 2], window=64),
+    m.Submit(request_id="r", profile="zh", tokens=[1], max_tokens=5, stop_tokens=[2], severity=3),
+    m.Cancel(request_id="r"),
+    m.Accepted(request_id="r", cached_tokens=16),
+    m.Rejected(request_id="r", reason="full", retry_after_s=None),
+    m.Tokens(request_id="r", index=2**40, tokens=[2**31 - 1]),
+    m.Finished(
+        request_id="r",
+        reason="stop",
+        prompt_tokens=1,
+        answer_tokens=2,
+        cached_tokens=0,
+        passes=1,
+        drafted=3,
+        accepted=2,
+    ),
+    m.SeqOpen(
+        seq=1,
+        epoch=0,
+        tokens=[1],
+        prompt_len=1,
+        kv_len=0,
+        draft_kv_len=0,
+        blocks=[5],
+        sink=0,
+        ring=64,
+        window=32,
+        max_tokens=4,
+        stop_tokens=[],
+        severity=0,
+    ),
+    m.SeqState(seq=1, epoch=1, kv_len=1, tokens=[9], first_block=0, blocks=[5, 6]),
+    m.SeqClose(seq=1, reason="done"),
+    m.SeqReleased(seq=1),
+    m.Commit(seq=1, epoch=0, kv_len=0, written=1, tokens=[9], finish="stop", accepted_by_source={0: 3, 1: 1}),
+    m.CommitFailed(seq=1, epoch=0, reason="broken table"),
+    m.PlaneFilled(seq=1, kv_len=4),
+    m.Proposal(seq=1, base=1, tokens=[3, 4], parents=[-1, 0], sources=[0, 1], logq=[-0.5, -1.0]),
+    m.StatusRequest(),
+    m.StatusReply(
+        generation=1,
+        pool_bytes=1,
+        blocks_total=1,
+        blocks_free=1,
+        blocks_pinned=0,
+        blocks_peak=1,
+        waiting=0,
+        services=[m.ServiceStatus(role="draft", pid=1, alive=True, age_s=0.1, busy_s=0.0)],
+        sequences=[],
+    ),
+]
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
+def test_every_message_survives_the_way(message: m.Message) -> None:
+    assert decode(encode(message)) == message
+
+
+def test_every_message_type_of_the_bus_is_covered() -> None:
+    """A message without a type byte would be found in production otherwise."""
+    parts = {m.ServiceStatus, m.SequenceStatus}
+    assert {type(message) for message in MESSAGES} == set(m.Message.__subclasses__()) - parts
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_a_protocol_error(frame: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode(b"\x00" + frame)
+    with contextlib.suppress(ProtocolError):
+        decode(frame)
+
+
+@given(st.sampled_from(MESSAGES), st.data())
+def test_a_damaged_message_is_a_message_or_a_protocol_error(message: m.Message, data: st.DataObject) -> None:
+    frame = bytearray(encode(message))
+    position = data.draw(st.integers(0, len(frame) - 1))
+    frame[position] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(0, len(frame)))
+    for damaged in (bytes(frame), bytes(frame[:end])):
+        with contextlib.suppress(ProtocolError):
+            assert isinstance(decode(damaged), m.Message)
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(st.integers(0, 60), _values)
+def test_well_formed_msgpack_of_the_wrong_shape_is_a_protocol_error(code: int, value: object) -> None:
+    with contextlib.suppress(ProtocolError):
+        assert isinstance(decode(bytes((code,)) + msgpack.packb(value)), m.Message)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x91" * 100_000,
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc7\xff\x01",
+        b"\x81\xc0\xc0",
+        b"\x81\x90\xc0",
+    ],
+    ids=["deep", "huge array", "huge map", "extension", "null key", "array key"],
+)
+def test_hostile_msgpack_is_a_protocol_error(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode(b"\x04" + body)
+
+
+def test_the_size_cap_holds_before_anything_is_decoded() -> None:
+    with pytest.raises(ProtocolError, match="allowed are 2 to"):
+        decode(b"\x04" * (MAX_FRAME + 1))
+
+
+def test_a_message_above_the_cap_is_not_sent() -> None:
+    with pytest.raises(ProtocolError, match="above the limit"):
+        encode(m.Goodbye(reason="x" * MAX_FRAME))
+
+
+def test_an_unknown_major_is_told_apart_whatever_else_the_hello_holds() -> None:
+    frame = b"\x01" + msgpack.packb({"protocol_major": 9, "colour": "blue"})
+    with pytest.raises(UnknownMajorError, match="protocol 9"):
+        decode(frame)

@@ -1,0 +1,122 @@
+"""A mistake in the configuration is one line: file, line, key, what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shared.config.errors import RinglineError
+from shared.config.load import config_hash, load_settings
+from shared.config.settings import Settings
+
+GOOD = '''
+[paths]
+runtime = "/run/a"
+
+[[profiles]]
+name = "zh"
+language = "zh"
+system = """
+第一行
+not_a_key = 1
+"""
+
+[[profiles]]
+name = "en"
+language = "en"
+system = "x"
+
+[[routes]]
+topic = "plant/+/alarm"
+profile = "zh"
+answer = "plant/{1}/answer"
+'''
+
+
+def problem(tmp_path: Path, text: str) -> str:
+    file = tmp_path / "ringline.toml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(RinglineError) as caught:
+        load_settings(file)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(str(file))
+    return message.removeprefix(str(file))
+
+
+def test_a_good_file_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "ringline.toml"
+    file.write_text(GOOD, encoding="utf-8")
+    assert [profile.name for profile in load_settings(file).profiles] == ["zh", "en"]
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "ringline.toml"
+    file.touch()
+    assert load_settings(file) == Settings()
+
+
+def test_an_unknown_key_is_named_with_its_line_and_the_nearest_known_one(tmp_path: Path) -> None:
+    message = problem(tmp_path, "[verifier]\nthreads = 2\n\n# a comment\nnode_buget = 3\n")
+    assert message == ':5: unknown key "verifier.node_buget"; did you mean "node_budget"?'
+
+
+def test_an_unknown_section_lists_the_known_ones(tmp_path: Path) -> None:
+    message = problem(tmp_path, "[paths]\n\n[zzz]\na = 1\n")
+    assert message.startswith(':3: unknown key "zzz"; known here: broker, context')
+
+
+def test_the_line_is_right_behind_multi_line_strings_and_in_lists_of_tables(tmp_path: Path) -> None:
+    text = GOOD.replace('system = "x"', 'system = "x"\ncolour = "blue"')
+    line = text.splitlines().index('colour = "blue"') + 1
+    assert problem(tmp_path, text).startswith(f':{line}: unknown key "profiles[1].colour"; known here:')
+
+
+def test_a_value_out_of_range_is_shown_with_its_limit(tmp_path: Path) -> None:
+    message = problem(tmp_path, "[context]\npool_mb = 0\n")
+    assert message == ':2: "context.pool_mb" = 0: input should be greater than or equal to 1'
+
+
+def test_a_missing_key_is_named(tmp_path: Path) -> None:
+    assert '"routes[0].answer" is missing' in problem(
+        tmp_path, GOOD.replace('answer = "plant/{1}/answer"', "")
+    )
+
+
+def test_a_route_to_no_profile_is_named(tmp_path: Path) -> None:
+    text = GOOD.replace('profile = "zh"', 'profile = "fr"')
+    line = text.splitlines().index('profile = "fr"') + 1
+    assert problem(tmp_path, text) == f':{line}: no profile is named "fr" (known: zh, en)'
+
+
+def test_a_profile_defined_twice_is_refused(tmp_path: Path) -> None:
+    assert 'profile "zh" is defined twice' in problem(tmp_path, GOOD.replace('name = "en"', 'name = "zh"'))
+
+
+def test_broken_toml_says_where(tmp_path: Path) -> None:
+    assert "line 2" in problem(tmp_path, "[paths]\nruntime = \n")
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(RinglineError, match="cannot read the configuration: No such file"):
+        load_settings(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    "raw", [b"\xff\xfe[paths]", b"# " + b"x" * (1 << 20)], ids=["not UTF-8", "too large"]
+)
+def test_a_file_that_cannot_be_a_configuration_is_one_line(tmp_path: Path, raw: bytes) -> None:
+    file = tmp_path / "ringline.toml"
+    file.write_bytes(raw)
+    with pytest.raises(RinglineError, match=r"UTF-8|larger than"):
+        load_settings(file)
+
+
+def test_the_hash_covers_what_must_agree_and_nothing_else() -> None:
+    base = Settings()
+    prompt = base.model_copy(update={"log": base.log.model_copy(update={"level": "debug"})})
+    pool = base.model_copy(update={"context": base.context.model_copy(update={"pool_mb": 64})})
+    chunk = base.model_copy(update={"verifier": base.verifier.model_copy(update={"prefill_chunk": 16})})
+    assert config_hash(prompt) == config_hash(base)
+    assert len({config_hash(base), config_hash(pool), config_hash(chunk)}) == 3
