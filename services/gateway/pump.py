@@ -49,9 +49,13 @@ class BusPump:
                     self._go_on.clear()
                     self._put(event)
                     if isinstance(event, Lost):
-                        self._go_on.wait()
+                        self._await_the_loop()
         except Exception as error:  # BusRefused, or a fault: the loop ends with it
             self.error = error
+
+    def _await_the_loop(self) -> None:
+        while not (self._stop.is_set() or self._go_on.wait(_TURN_S)):
+            pass
 
     def _put(self, event: object) -> None:
         while not self._stop.is_set():
