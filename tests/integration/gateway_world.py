@@ -99,8 +99,7 @@ class Plant:
         self._client.reconnect_delay_set(1, 1)
         session = Properties(PacketTypes.CONNECT)
         session.SessionExpiryInterval = 3600
-        first_only = paho.MQTT_CLEAN_START_FIRST_ONLY
-        self._client.connect("127.0.0.1", port, clean_start=first_only, properties=session)
+        self._client.connect("127.0.0.1", port, clean_start=False, properties=session)
         self._client.loop_start()
         assert self._subscribed.wait(10)
 

@@ -71,7 +71,9 @@ def _world(version: str) -> Iterator[World]:
 def test_an_alarm_is_answered_with_stream_and_final_message(world: World) -> None:
     """JSON in, deltas and the final JSON out; the deltas joined are the text."""
     world.start()
-    world.plant.publish("plant/1/alarm", {"id": "a1", "text": "bearing hot", "value": "93.5", "severity": "critical"})
+    world.plant.publish(
+        "plant/1/alarm", {"id": "a1", "text": "bearing hot", "value": "93.5", "severity": "critical"}
+    )
     final = world.plant.wait_answers(1)[0]
     assert final["id"] == "a1"
     assert final["model"] == "smollm2-135m"
@@ -250,7 +252,9 @@ def test_critical_alarms_go_first_and_no_more_are_in_flight_than_allowed(world5:
     world5.gateway.wait_log("connected to the broker")
     for number in range(6):
         severity = 3 if number > 3 else 0
-        world5.plant.publish("plant/1/alarm", {"id": f"n{number}", "text": f"t {number}", "severity": severity})
+        world5.plant.publish(
+            "plant/1/alarm", {"id": f"n{number}", "text": f"t {number}", "severity": severity}
+        )
     world5.context.script = lambda _submit: []
     time.sleep(1)
     world5.context.start()

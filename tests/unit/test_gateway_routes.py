@@ -1,0 +1,151 @@
+"""Filters, wildcards and answer topics: answers go where the configuration says and never come back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gateway.payload import PayloadError
+from services.gateway.routes import RouteTable, Target, levels_of, match, overlap, substitute
+from shared.config.errors import RinglineError
+from shared.config.settings import Gateway, Route, Settings
+
+
+def table(*routes: tuple[str, str], dead: str = "dead") -> RouteTable:
+    made = tuple(Route(topic=topic, profile="p", answer=answer) for topic, answer in routes)
+    return RouteTable(Settings(routes=made, gateway=Gateway(dead_letter_topic=dead)))
+
+
+def refusal(*routes: tuple[str, str], **others: Any) -> str:
+    with pytest.raises(RinglineError) as caught:
+        table(*routes, **others)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_wildcards_are_put_into_the_answer_topic() -> None:
+    """{1} is the first wildcard, # takes the rest with its slashes."""
+    routes = table(("plant/+/alarm", "plant/{1}/answer"), ("scada/+/x/#", "out/{1}/{2}"))
+    assert routes.resolve("plant/line-3/alarm") == Target("p", "plant/line-3/answer")
+    assert routes.resolve("scada/s1/x/a/b") == Target("p", "out/s1/a/b")
+    assert routes.resolve("plant/a/b/alarm") is None
+    assert routes.resolve("other") is None
+
+
+def test_the_first_route_that_matches_wins_and_filters_are_subscribed_once() -> None:
+    """In the order of the configuration."""
+    routes = table(("plant/+/alarm", "a/{1}"), ("plant/x/alarm", "b"), ("plant/+/alarm", "c"))
+    assert routes.resolve("plant/x/alarm") == Target("p", "a/x")
+    assert routes.filters == ["plant/+/alarm", "plant/x/alarm"]
+
+
+def test_shared_subscriptions_match_by_their_filter() -> None:
+    """$share/group/filter."""
+    assert table(("$share/g/plant/+", "out/{1}")).resolve("plant/7") == Target("p", "out/7")
+
+
+def test_what_is_put_in_is_never_looked_at_again() -> None:
+    """A topic level called {2} is text."""
+    assert substitute("out/{1}/{2}", ["{2}", "x"]) == "out/{2}/x"
+
+
+@pytest.mark.parametrize(
+    "topic", ["", "plant/a+/x", "plant/#/x", "plant/x#", "$share/g", "$share//x", "a\0b"]
+)
+def test_broken_filters_are_refused(topic: str) -> None:
+    """One line that names the route."""
+    assert "routes[0].topic" in refusal((topic, "out"))
+
+
+@pytest.mark.parametrize(
+    "answer", ["", "out/+", "out/#", "$SYS/x", "out/{2}", "out/{0}", "out/{x}", "out/{1", "a\0"]
+)
+def test_broken_answer_topics_are_refused(answer: str) -> None:
+    """Wildcards, unknown numbers, stray braces."""
+    assert "routes[0].answer" in refusal(("plant/+/alarm", answer))
+
+
+@pytest.mark.parametrize(
+    ("topic", "answer"),
+    [
+        ("plant/#", "plant/answers"),
+        ("#", "out"),
+        ("plant/+/alarm", "plant/{1}/alarm"),
+        ("plant/+/+", "plant/answers/{1}"),
+        ("+/alarm", "{1}/alarm"),
+        ("out/+/stream", "out/{1}"),
+        ("a/#", "{1}"),
+    ],
+)
+def test_an_answer_that_would_come_back_as_an_alarm_is_refused(topic: str, answer: str) -> None:
+    """On its topic or on its stream."""
+    assert "would come back as an alarm" in refusal((topic, answer))
+
+
+def test_loops_over_another_route_and_the_dead_letters_are_refused() -> None:
+    """Every output against every filter."""
+    assert "would come back" in refusal(("a/+", "b/{1}"), ("b/+", "c/{1}"))
+    assert "gateway.dead_letter_topic" in refusal(("dead/+", "out"), dead="dead/letters")
+    assert "gateway.dead_letter_topic" in refusal(("plant/+", "out"), dead="x/+")
+
+
+def test_no_route_is_refused() -> None:
+    """A gateway without a route does nothing."""
+    assert "[[routes]]" in refusal()
+
+
+def test_an_answer_topic_that_gets_too_long_has_a_reason() -> None:
+    """65 535 bytes are MQTT's limit."""
+    with pytest.raises(PayloadError):
+        table(("plant/+", "out/{1}/{1}")).resolve("plant/" + "x" * 40_000)
+
+
+def test_dollar_topics_need_a_literal_first_level() -> None:
+    """$SYS never reaches a wildcard."""
+    assert match(["#"], "$SYS/broker") is None
+    assert match(["+", "broker"], "$SYS/broker") is None
+    assert match(["$SYS", "#"], "$SYS/broker") == ["broker"]
+
+
+_level = st.sampled_from(["a", "b", "", "ab"])
+_topic = st.lists(_level, min_size=1, max_size=4)
+_filter = st.lists(_level | st.just("+"), min_size=0, max_size=3).flatmap(
+    lambda head: st.sampled_from([head or ["+"], [*head, "#"]])
+)
+
+
+@given(_filter, _topic)
+def test_match_is_what_the_definition_says(levels: list[str], topic: list[str]) -> None:
+    """Against the definition, level by level."""
+    fixed = levels[:-1] if levels[-1] == "#" else levels
+    fits = len(topic) >= len(fixed) if levels[-1] == "#" else len(topic) == len(fixed)
+    expected = fits and all(level in ("+", part) for level, part in zip(fixed, topic, strict=False))
+    assert (match(levels, "/".join(topic)) is not None) == expected
+
+
+@given(_filter, _filter, _topic)
+def test_patterns_that_share_a_topic_overlap(one: list[str], other: list[str], topic: list[str]) -> None:
+    """No loop is overlooked."""
+    name = "/".join(topic)
+    if match(one, name) is not None and match(other, name) is not None:
+        assert overlap(one, other)
+        assert overlap(other, one)
+
+
+@given(_topic, _topic)
+def test_literal_patterns_overlap_only_when_equal(one: list[str], other: list[str]) -> None:
+    """No false alarm where there are no wildcards."""
+    assert overlap(one, other) == (one == other)
+
+
+@given(st.text(max_size=12))
+def test_any_filter_is_usable_or_refused(topic: str) -> None:
+    """Never another exception than RinglineError."""
+    try:
+        table((topic, "out/x"))
+    except RinglineError:
+        return
+    assert levels_of(topic)
