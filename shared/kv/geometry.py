@@ -12,6 +12,7 @@ from shared.native import BLOCK_TOKENS, KvPool
 
 TARGET_PLANE = 0
 DRAFT_PLANE = 1
+_MOST_BLOCKS = 1 << 26  # that the allocator manages: more than any machine's memory
 
 Plane = tuple[int, int, int]  # layers, key/value heads, head dimension
 
@@ -33,7 +34,7 @@ class KvGeometry:
     def of(cls, planes: tuple[Plane, ...], pool_bytes: int) -> KvGeometry:
         """As many blocks as `pool_bytes` holds, maybe none. RinglineError for planes the engine has no use for."""
         try:
-            return cls(planes, pool_bytes // KvPool.block_bytes(planes))
+            return cls(planes, min(pool_bytes // KvPool.block_bytes(planes), _MOST_BLOCKS))
         except ValueError as error:
             raise RinglineError(f"{error}: set models.target and models.draft to other models") from None
 
