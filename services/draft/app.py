@@ -17,6 +17,7 @@ from services.draft.worker import Worker
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.messages import Hello
+from shared.config.errors import RinglineError
 from shared.config.load import config_hash
 from shared.config.settings import Settings
 from shared.kv import attach, describe_plane
@@ -50,11 +51,16 @@ def main(settings: Settings, stop: Event) -> int:
 
 
 def _usable_model(settings: Settings) -> ModelInfo | None:
-    """The draft model, or None when there is none or it speaks another vocabulary than the target."""
+    """The draft model, or None when there is none that can be used: other sources go on without it."""
     name = settings.models.draft
     if "cpu" not in settings.draft.sources or name is None:
         return None
-    draft, target = read_info(name, settings.paths), read_info(settings.models.target, settings.paths)
+    target = read_info(settings.models.target, settings.paths)
+    try:
+        draft = read_info(name, settings.paths)
+    except RinglineError as error:
+        _log.error(f"the cpu source does not start: {error}. Other sources go on")
+        return None
     if draft.vocabulary_hash == target.vocabulary_hash:
         return draft
     _log.error(

@@ -1,4 +1,4 @@
-"""Context, verifier and draft as real processes, and a gateway that only submits tokens and collects answers."""
+"""Context, verifier and draft as real processes, and a gateway that only submits and collects tokens."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ class SpeculationPlant:
     """`draft`: the sources, or none to run without the draft service."""
 
     def __init__(
-        self, directory: Path, threads: int = 2, sources: tuple[str, ...] = (), draft_model: str = ""
+        self,
+        directory: Path,
+        threads: int = 2,
+        sources: tuple[str, ...] = (),
+        draft_model: str = "smollm2-135m",
     ) -> None:
         self._log = directory / "services.log"
         self._runtime = Path(tempfile.mkdtemp(prefix="rl"))
