@@ -216,8 +216,8 @@ class BusServer:
     def _beat(self) -> None:
         """Once a second: heartbeats out; peers that have been silent for too long are lost.
 
-        Nobody is judged while messages wait to be read: a Goodbye may be among them, and after a pause of this
-        process (a suspended machine, a debugger) the heartbeats of the living are.
+        Nobody is judged while messages wait to be read: a Goodbye may be among them, and after a pause of
+        this process (a suspended machine, a debugger) the heartbeats of the living are.
         """
         now = time.monotonic()
         if now < self._beat_at:

@@ -120,6 +120,8 @@ class WholePlant:
             command = [*RINGLINE, "up", "--config", str(self.home.config)]
             self._up = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
         self.wait_alive()
+        # A broker keeps alarms for a session it knows; before the first subscription it knows none.
+        wait_for(lambda: "connected to the broker" in self.log(), "the gateway's subscription")
 
     def stop(self) -> int:
         """SIGTERM; the exit code. Nothing may be left: no process, no shared memory, no socket."""
