@@ -1,4 +1,4 @@
-"""What the gateway's tests need around it: a real mosquitto, the real gateway process, a context that only talks."""
+"""Around the gateway in tests: a real mosquitto, the real gateway process, a context that only talks."""
 
 from __future__ import annotations
 

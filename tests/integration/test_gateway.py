@@ -189,7 +189,7 @@ def test_a_gateway_killed_while_an_answer_streams_gives_it_after_its_restart(wor
 
 @pytest.mark.parametrize("delay", [0.0, 0.004, 0.02, 0.08, 0.3])
 def test_kill_at_any_moment_loses_no_alarm(world5: World, delay: float) -> None:
-    """Alarms arrive, the gateway is killed `delay` later, wherever it is then: each has its answer in the end."""
+    """Alarms arrive, the gateway is killed `delay` later, wherever it is then: each gets its answer."""
     world5.start()
     for number in range(8):
         world5.plant.publish("plant/1/alarm", {"id": f"n{number}", "text": f"alarm number {number}"})
