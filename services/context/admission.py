@@ -93,4 +93,5 @@ def sequence_for(submit: Submit, profile: Profile, seq: int, now: float) -> Sequ
         draft_kv_len=profile.draft_kv_len,
         cached_tokens=profile.ring.sink,
         started=now,
+        followed=True,
     )

@@ -57,6 +57,8 @@ class Protocol:
         if peer.role == "status":
             return
         _log.info("joined", role=peer.role, pid=peer.pid)
+        if peer.role == "gateway":
+            self._sessions.gateway_joined()
         writer = _writer(peer)
         for message in self._writers.joined(writer) if writer else ():
             self._reply(peer, message)

@@ -54,6 +54,11 @@ class Sessions:
 
     # --- what the gateway asks for ---
 
+    def gateway_joined(self) -> None:
+        """It submits again what it waits for; only then it gets tokens, from the first and without a gap."""
+        for sequence in self.ledger.live.values():
+            sequence.followed = False
+
     def register(self, message: RegisterProfile) -> None:
         profile, outdated = self.profiles.register(message)
         if profile is None:
@@ -86,6 +91,7 @@ class Sessions:
         if submit is not None:
             self._send("gateway", finished_unstarted(submit))
         elif sequence is not None:
+            sequence.followed = True
             self._finish(sequence, "cancelled")
 
     # --- what verifier and draft report ---
@@ -178,7 +184,7 @@ class Sessions:
             first = self.ledger.grow(sequence)
             self.ledger.save(sequence)
             self._to_writers(state(sequence, commit.tokens, first))
-        if commit.tokens:
+        if commit.tokens and sequence.followed:
             tokens = Tokens(request_id=sequence.request_id, index=index, tokens=commit.tokens)
             self._send("gateway", tokens)
         if finish is not None:
@@ -207,7 +213,8 @@ class Sessions:
 
     def _finish(self, sequence: Sequence, reason: FinishReason, detail: str = "") -> None:
         self._end(sequence, reason)
-        self._send("gateway", finished(sequence, detail))
+        if sequence.followed:
+            self._send("gateway", finished(sequence, detail))
         self.admit()
 
     def _end(self, sequence: Sequence, reason: FinishReason) -> None:
@@ -221,6 +228,7 @@ class Sessions:
             return False
         if not _same(sequence, submit):
             return self._other_request(sequence)
+        sequence.followed = True
         self._send("gateway", accepted(sequence))
         if sequence.answer_len:
             self._send("gateway", Tokens(request_id=submit.request_id, index=0, tokens=sequence.answer))

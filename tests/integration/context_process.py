@@ -1,5 +1,8 @@
-"""Runs as a process of its own: `context CONFIG` is the real service but for its models' facts, which are made by
-hand; `verifier CONFIG` computes nothing, it only follows the protocol and answers with a function of the tokens."""
+"""Runs as a process of its own.
+
+`context --config FILE` is the real service but for its models' facts, which are made by hand. `verifier --config
+FILE` computes nothing; it follows the protocol and answers with a function of the tokens.
+"""
 
 from __future__ import annotations
 

@@ -77,7 +77,13 @@ class World:
 
     def start(self, role: str) -> subprocess.Popen[str]:
         self.processes[role] = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("context_process.py")), role, "--config", str(self.config)],
+            [
+                sys.executable,
+                str(Path(__file__).with_name("context_process.py")),
+                role,
+                "--config",
+                str(self.config),
+            ],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stderr=subprocess.PIPE,
             text=True,
@@ -135,7 +141,7 @@ class World:
             self.kill(role)
 
 
-@pytest.fixture()
+@pytest.fixture
 def world() -> Iterator[World]:
     world = World()
     yield world
@@ -319,7 +325,9 @@ def test_a_flood_is_answered_or_refused_and_never_forgotten(world: World) -> Non
         ("plane", "9 layers x 1 heads x 32, f16"),
     ],
 )
-def test_a_verifier_that_does_not_belong_here_is_told_which_field(world: World, field: str, value: str) -> None:
+def test_a_verifier_that_does_not_belong_here_is_told_which_field(
+    world: World, field: str, value: str
+) -> None:
     world.start("context")
     with pytest.raises(BusRefused, match=f"{field} is {value}, expected") as caught:
         world.client(verifier_hello(world.settings, **{field: value}))
@@ -355,7 +363,9 @@ def test_senseless_messages_change_nothing(world: World) -> None:
             SeqReleased(seq=seq),
             SeqClose(seq=seq, reason="?"),
             RegisterProfile(profile=f"x{number()}", tokens=tokens, window=number()),
-            Submit(request_id=f"q{seq}", profile=f"x{number()}", tokens=tokens, max_tokens=9, stop_tokens=tokens),
+            Submit(
+                request_id=f"q{seq}", profile=f"x{number()}", tokens=tokens, max_tokens=9, stop_tokens=tokens
+            ),
             Cancel(request_id=f"q{seq}"),
             StatusRequest(),
         ]
@@ -371,7 +381,13 @@ def test_a_second_context_is_refused_with_one_line(world: World) -> None:
     world.start("context")
     world.status()
     second = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("context_process.py")), "context", "--config", world.config],
+        [
+            sys.executable,
+            str(Path(__file__).with_name("context_process.py")),
+            "context",
+            "--config",
+            world.config,
+        ],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -18,7 +18,9 @@ PLANE = (1, 1, 32)
 M = TypeVar("M", bound=Message)
 
 
-def model_info(name: str = "target", vocabulary: str = "v1", plane: tuple[int, int, int] = PLANE) -> ModelInfo:
+def model_info(
+    name: str = "target", vocabulary: str = "v1", plane: tuple[int, int, int] = PLANE
+) -> ModelInfo:
     spec = {"n_vocab": VOCABULARY}
     return ModelInfo(
         name=name,
@@ -42,7 +44,7 @@ def settings_for(**sections: object) -> Settings:
 
 
 class Plant:
-    """Sessions over a segment in `directory`. `sent[role]` collects what is sent while `joined` holds the role."""
+    """Sessions over a segment in `directory`. `sent[role]` collects what goes to a joined role."""
 
     def __init__(self, directory: Path | None = None, blocks: int = 64, **sections: object) -> None:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="rl-"))
@@ -107,7 +109,12 @@ class Decoder:
 
     def __init__(self, plant: Plant, opened: SeqOpen) -> None:
         self.plant = plant
-        self.seq, self.epoch, self.kv_len, self.n = opened.seq, opened.epoch, opened.kv_len, len(opened.tokens)
+        self.seq, self.epoch, self.kv_len, self.n = (
+            opened.seq,
+            opened.epoch,
+            opened.kv_len,
+            len(opened.tokens),
+        )
 
     def commit(self, *tokens: int, finish: str | None = None) -> Commit:
         written = self.n - self.kv_len + max(0, len(tokens) - 1)

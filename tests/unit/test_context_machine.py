@@ -1,7 +1,7 @@
 """Context against a naive model, step by step: random requests, commits, wraps, cancellations, deaths.
 
-The model keeps what a verifier has really written into every slot of the pool, so it sees at once when a block is
-handed out too early, a visible position is overwritten, or a table is not the one that was announced.
+The model keeps what a verifier has really written into every slot of the pool, so it sees at once when a block
+is handed out too early, a visible position is overwritten, or a table is not the one that was announced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from services.context.sequence import Ring
-from shared.bus.messages import Commit, Finished, Message, Rejected, SeqClose, SeqOpen, SeqState, Submit, Tokens
+from shared.bus.messages import (
+    Commit,
+    Finished,
+    Message,
+    Rejected,
+    SeqClose,
+    SeqOpen,
+    SeqState,
+    Submit,
+    Tokens,
+)
 from shared.bus.messages import RegisterProfile as Register
 
 VERIFIER = ("verifier", 1)
@@ -258,6 +268,7 @@ class ContextMachine(RuleBasedStateMachine):
         self.plant.joined.discard("verifier")
         self.inbox.clear()
         self.plant.crash()
+        self.plant.sessions.gateway_joined()
         self.collect()
         for name in PREFIXES:
             self.register(name)
@@ -267,7 +278,7 @@ class ContextMachine(RuleBasedStateMachine):
     @invariant()
     def every_block_is_accounted_for(self) -> None:
         assert self.plant.ledger.check_integrity() == []
-        assert 0 <= self.plant.ledger.pool.available
+        assert self.plant.ledger.pool.available >= 0
 
     @invariant()
     def every_visible_position_holds_what_was_committed(self) -> None:
@@ -288,7 +299,7 @@ class ContextMachine(RuleBasedStateMachine):
     @invariant()
     def the_gateway_has_every_answer_token(self) -> None:
         for sequence in self.plant.ledger.live.values():
-            if sequence.request_id and sequence.answer_len:
+            if sequence.followed and sequence.answer_len:
                 known: Any = self.answers.get(sequence.request_id, [])
                 assert known == sequence.answer
 

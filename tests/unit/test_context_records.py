@@ -95,7 +95,9 @@ def test_a_recovered_store_goes_on_writing() -> None:
     assert load(bytes(buffer)) == {0: (1, [1, 2, 3, 4])}
 
 
-@given(st.lists(st.tuples(st.integers(0, SHAPE.total_bytes - 1), st.integers(0, 255)), min_size=1, max_size=40))
+@given(
+    st.lists(st.tuples(st.integers(0, SHAPE.total_bytes - 1), st.integers(0, 255)), min_size=1, max_size=40)
+)
 @settings(max_examples=200, deadline=None)
 def test_flipped_bytes_never_show_a_record_that_was_not_written(flips: list[tuple[int, int]]) -> None:
     buffer = bytearray(SHAPE.total_bytes)

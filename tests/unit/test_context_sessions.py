@@ -23,7 +23,7 @@ from shared.bus.messages import (
 VERIFIER = ("verifier", 4711)
 
 
-@pytest.fixture()
+@pytest.fixture
 def plant() -> Iterator[Plant]:
     plant = Plant()
     yield plant
@@ -103,6 +103,19 @@ def test_submitting_a_finished_request_again_replays_it_whole(plant: Plant) -> N
     plant.sessions.submit(submit(plant.profile(), "r1"))
     assert [type(m) for m in plant.sent["gateway"]] == [Accepted, Tokens, Finished]
     assert plant.ledger.live == {}
+
+
+def test_a_gateway_that_joins_again_gets_no_tokens_before_it_has_asked_for_them(plant: Plant) -> None:
+    """Otherwise there would be a gap between what it had and what comes."""
+    decoder = start(plant)
+    decoder.commit(7)
+    plant.sessions.gateway_joined()
+    plant.sent["gateway"].clear()
+    decoder.commit(8)
+    assert plant.sent["gateway"] == []
+    plant.sessions.submit(submit(plant.profile(), "r1"))
+    decoder.commit(9)
+    assert [(m.index, m.tokens) for m in plant.take("gateway", Tokens)] == [(0, [7, 8]), (2, [9])]
 
 
 def test_the_id_of_a_finished_request_can_be_used_for_another_prompt(plant: Plant) -> None:
@@ -355,7 +368,8 @@ def test_after_kill_9_finished_requests_and_prefixes_are_known(plant: Plant) -> 
     plant.sessions.submit(submit([900 + i for i in range(20)], "r1"))
     assert [type(m) for m in plant.sent["gateway"]] == [Accepted, Tokens, Finished]
     plant.sent["verifier"].clear()
-    assert plant.profile() and not plant.sent["verifier"]
+    assert plant.profile()
+    assert not plant.sent["verifier"]
     assert start(plant, "r2").kv_len == 20
 
 

@@ -19,7 +19,9 @@ from shared.kv.layout import PAGE
 PLANES = ((2, 1, 32), (1, 1, 32))
 
 
-def spec_of(n_blocks: int = 16, planes: tuple[tuple[int, int, int], ...] = PLANES, **fields: object) -> ControlSpec:
+def spec_of(
+    n_blocks: int = 16, planes: tuple[tuple[int, int, int], ...] = PLANES, **fields: object
+) -> ControlSpec:
     values: dict[str, object] = {
         "planes": planes,
         "models": ("a", "b")[: len(planes)],
@@ -56,7 +58,9 @@ def test_the_files_are_private_and_gone_after_a_clean_stop(tmp_path: Path) -> No
     directory = tmp_path / "shm"
     segment = open_segment(directory, spec_of())
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    sizes = {path.name: (stat.S_IMODE(path.stat().st_mode), path.stat().st_size) for path in directory.iterdir()}
+    sizes = {
+        path.name: (stat.S_IMODE(path.stat().st_mode), path.stat().st_size) for path in directory.iterdir()
+    }
     assert sizes["kv.pool"] == (0o600, spec_of().geometry.pool_bytes)
     assert sizes["kv.ctl"] == (0o600, spec_of().control_bytes)
     segment.close()
@@ -191,7 +195,7 @@ def test_attaching_maps_the_planes_and_tells_the_generation(tmp_path: Path) -> N
 
 def test_attaching_with_another_model_says_both_planes(tmp_path: Path) -> None:
     segment = open_segment(tmp_path / "shm", spec_of(planes=PLANES[:1]))
-    with pytest.raises(RinglineError, match="2 layers x 1 heads x 32.*needs 9 layers"):
+    with pytest.raises(RinglineError, match=r"2 layers x 1 heads x 32.*needs 9 layers"):
         attach(tmp_path / "shm", "verifier", (9, 1, 32))
     with pytest.raises(RinglineError, match="holds nothing for the draft"):
         attach(tmp_path / "shm", "draft", PLANES[1])
@@ -211,7 +215,8 @@ def test_a_writer_is_known_as_long_as_it_maps_the_pool(tmp_path: Path) -> None:
     segment = open_segment(tmp_path / "shm", spec_of())
     code = (
         "import sys; from pathlib import Path; from shared.kv import attach;"
-        "a = attach(Path(sys.argv[1]), 'verifier', (2, 1, 32)); print('attached', flush=True); sys.stdin.read()"
+        "a = attach(Path(sys.argv[1]), 'verifier', (2, 1, 32)); print('attached', flush=True);"
+        "sys.stdin.read()"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path / "shm")],
