@@ -31,7 +31,7 @@ def main(settings: Settings, stop: Event) -> int:
     model = file.load(options.threads, options.isa, options.affinity)
     structlog.get_logger().info("target loaded", model=file.info.name, isa=model.isa, threads=model.threads)
     limits = Limits.of(options)
-    deferral = Deferral(options.node_budget, options.max_wait_ms / 1000)
+    deferral = Deferral(options.node_budget, options.max_wait_ms / 1000, file.info.phrase_ends)
     bus = BusClient(Endpoints.of(settings.paths), _hello(settings, file.info, incarnation), proposals="bind")
     pool = partial(attach, settings.paths.memory, "verifier", file.info.plane)
     loop = Loop(bus, Engine(model, limits), limits, deferral, pool)

@@ -57,6 +57,7 @@ class Directory(_Record):
     context_length: Count
     vocabulary_hash: str
     stop_tokens: tuple[int, ...]
+    phrase_ends: tuple[int, ...]
     chat_template: str
     tensors: tuple[tuple[TensorEntry, Count], ...]  # with the CRC-32
     tokenizer: Part

@@ -32,6 +32,7 @@ class ModelInfo:
     stop_tokens: tuple[int, ...]  # each of them ends an answer
     chat_template: str
     context_length: int
+    phrase_ends: tuple[int, ...] = ()  # tokens that end a phrase, in either language
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,7 @@ def _info(directory: Directory) -> ModelInfo:
         spec=spec,
         plane=(spec["n_layer"], spec["n_kv_head"], spec["head_dim"]),
         stop_tokens=directory.stop_tokens,
+        phrase_ends=directory.phrase_ends,
         chat_template=directory.chat_template,
         context_length=directory.context_length,
     )

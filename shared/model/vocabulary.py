@@ -13,6 +13,9 @@ PRE_TOKENIZERS = ("gpt-2", "qwen2", "smollm")  # `tokenizer.ggml.pre` of the spl
 # Control tokens that end an answer in the families we know, besides the GGUF's own eos and eot.
 _END_OF_ANSWER = ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>")
 
+# What a phrase ends with: . ! ? ; a newline, and 。 ！ ？ ； in GPT-2's byte alphabet.
+_PHRASE_ENDS = (".", "!", "?", ";", "Ċ", "ãĢĤ", "ï¼ģ", "ï¼Ł", "ï¼Ľ")
+
 
 class TokenType(IntEnum):
     """`tokenizer.ggml.token_type`."""
@@ -42,6 +45,12 @@ class Vocabulary:
             if kind != TokenType.UNUSED:
                 digest.update(f"{index}\x00{kind}\x00{token}\x00".encode())
         return digest.hexdigest()
+
+    def phrase_ends(self) -> tuple[int, ...]:
+        """Ordinary tokens that end with a full stop, another mark that ends a phrase, or a newline."""
+        pairs = zip(self.tokens, self.types, strict=True)
+        ordinary = ((i, text) for i, (text, kind) in enumerate(pairs) if kind == TokenType.NORMAL)
+        return tuple(i for i, text in ordinary if text.endswith(_PHRASE_ENDS))
 
 
 def read_vocabulary(gguf: Gguf) -> Vocabulary:

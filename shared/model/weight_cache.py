@@ -165,6 +165,7 @@ class _Packer:
                 context_length=context_length(self._gguf),
                 vocabulary_hash=self._vocabulary.digest(),
                 stop_tokens=self._vocabulary.stop_tokens,
+                phrase_ends=self._vocabulary.phrase_ends(),
                 chat_template=self._template,
                 tensors=tensors,
                 tokenizer=_write_tokenizer(self._vocabulary, target),
