@@ -11,43 +11,48 @@ bool has_minimum(TensorType type) {
          type == TensorType::kQ5_K;
 }
 
-// Where column `column` of a group keeps its parts.
-struct Place {
-  int byte;    // 4 * lane + column of the quad, in every vector
-  int quad;    // 0 .. 7
-  int nibble;  // offset of the nibble's byte in the group
-  int shift;   // of the nibble in its byte
-  Place(int lane, int column)
-      : byte(4 * lane + column % 4),
-        quad(column / 4),
-        nibble(quad % 4 * kVectorBytes + byte),
-        shift(quad / 4 * 4) {}
-};
+// A lane owns bytes 4 * lane .. 4 * lane + 3 of every vector and plane; `group` points at the first of them.
+// Column 4 * quad + i of the group has its share in byte i.
 
-void write_value(const Layout& l, const Place& at, uint8_t value, uint8_t* group) {
-  if (l.nibble_bytes == 512) {
-    group[at.quad * kVectorBytes + at.byte] = value;
+// With n planes, a plane holds n bits of each of 8 / n quads.
+void write_group(const Layout& l, const uint8_t* values, uint8_t* group) {
+  if (l.nibble_bytes == 8 * kVectorBytes) {
+    for (int quad = 0; quad < 8; quad++) std::memcpy(group + quad * kVectorBytes, values + 4 * quad, 4);
     return;
   }
-  uint8_t* planes = group + l.nibble_bytes;
-  group[at.nibble] |= uint8_t((value & 15) << at.shift);
-  if (l.group_bytes - l.nibble_bytes == kVectorBytes) {
-    planes[at.byte] |= uint8_t((value >> 4) << at.quad);
-  } else if (l.group_bytes - l.nibble_bytes == 2 * kVectorBytes) {
-    planes[at.quad / 4 * kVectorBytes + at.byte] |= uint8_t((value >> 4) << (2 * (at.quad % 4)));
-  }
+  for (int quad = 0; quad < 4; quad++)
+    for (int i = 0; i < 4; i++) {
+      const uint8_t *low = values + 4 * quad + i, *high = low + 16;
+      group[quad * kVectorBytes + i] = uint8_t((*low & 15) | *high << 4);
+    }
+  const int planes = (l.group_bytes - l.nibble_bytes) / kVectorBytes;
+  for (int plane = 0; plane < planes; plane++)
+    for (int i = 0; i < 4; i++) {
+      int bits = 0;
+      for (int j = 0; j < 8 / planes; j++)
+        bits |= values[4 * (plane * 8 / planes + j) + i] >> 4 << (planes * j);
+      group[l.nibble_bytes + plane * kVectorBytes + i] = uint8_t(bits);
+    }
 }
 
-uint8_t read_value(const Layout& l, const Place& at, const uint8_t* group) {
-  if (l.nibble_bytes == 512) return group[at.quad * kVectorBytes + at.byte];
-  const uint8_t* planes = group + l.nibble_bytes;
-  int value = group[at.nibble] >> at.shift & 15;
-  if (l.group_bytes - l.nibble_bytes == kVectorBytes) {
-    value |= (planes[at.byte] >> at.quad & 1) << 4;
-  } else if (l.group_bytes - l.nibble_bytes == 2 * kVectorBytes) {
-    value |= (planes[at.quad / 4 * kVectorBytes + at.byte] >> (2 * (at.quad % 4)) & 3) << 4;
+void read_group(const Layout& l, const uint8_t* group, uint8_t* values) {
+  if (l.nibble_bytes == 8 * kVectorBytes) {
+    for (int quad = 0; quad < 8; quad++) std::memcpy(values + 4 * quad, group + quad * kVectorBytes, 4);
+    return;
   }
-  return uint8_t(value);
+  for (int quad = 0; quad < 4; quad++)
+    for (int i = 0; i < 4; i++) {
+      values[4 * quad + i] = group[quad * kVectorBytes + i] & 15;
+      values[4 * quad + i + 16] = group[quad * kVectorBytes + i] >> 4;
+    }
+  const int planes = (l.group_bytes - l.nibble_bytes) / kVectorBytes;
+  for (int plane = 0; plane < planes; plane++)
+    for (int i = 0; i < 4; i++) {
+      const int bits = group[l.nibble_bytes + plane * kVectorBytes + i];
+      for (int j = 0; j < 8 / planes; j++)
+        values[4 * (plane * 8 / planes + j) + i] |=
+            uint8_t((bits >> (planes * j) & ((1 << planes) - 1)) << 4);
+    }
 }
 
 // The header's parts of one lane, as (offset in the header, bytes, where in the block).
@@ -72,8 +77,8 @@ void write_packed_block(TensorType type, const Block& block, int64_t group, int 
   visit_header(type, block, group, lane, [header](int64_t offset, int bytes, const void* part) {
     std::memcpy(header + offset, part, bytes);
   });
-  for (int c = 0; c < l.block_cols; c++)
-    write_value(l, Place(lane, c % kGroup), block.values[c], tile + group_offset(l, group + c / kGroup));
+  for (int g = 0; g < l.block_cols / kGroup; g++)
+    write_group(l, block.values + g * kGroup, tile + group_offset(l, group + g) + 4 * lane);
 }
 
 void read_packed_block(TensorType type, const uint8_t* tile, int64_t group, int lane, Block& block) {
@@ -82,8 +87,8 @@ void read_packed_block(TensorType type, const uint8_t* tile, int64_t group, int 
   visit_header(type, block, group, lane, [header](int64_t offset, int bytes, void* part) {
     std::memcpy(part, header + offset, bytes);
   });
-  for (int c = 0; c < l.block_cols; c++)
-    block.values[c] = read_value(l, Place(lane, c % kGroup), tile + group_offset(l, group + c / kGroup));
+  for (int g = 0; g < l.block_cols / kGroup; g++)
+    read_group(l, tile + group_offset(l, group + g) + 4 * lane, block.values + g * kGroup);
 }
 
 }  // namespace ringline

@@ -1,7 +1,9 @@
 // Vector primitives of the variant being compiled. Each kernels/lanes/NAME.hpp gives the same names:
 //
 //   kLanes               output rows in one register
-//   kMaxRows             activation rows computed together; kFloatRows the same for float weights
+//   kMaxRows             a batch of up to that many activation rows is computed in one go
+//   kBlockRows           larger batches are split into blocks of that many
+//   kFloatRows           both of these for float weights
 //   registers(rows)      registers side by side for that many rows: rows * registers sums stay in registers
 //   kZero8               what dot8 leaves of the 128 that Q8_0's stored values carry (128 or 0)
 //   Bytes                kLanes x 4 columns of unsigned weights;  Ints, Floats: one value a lane

@@ -14,7 +14,7 @@ using TileFunction = void (*)(const uint8_t* tile, const PackedMatrix& w, const 
                               bool fetch, float* out);
 
 struct TileFunctions {
-  int max_rows;
+  int max_rows, block_rows;
   TileFunction of_rows[kMaxRows + 1];
 };
 
@@ -30,8 +30,9 @@ void any_tile(const uint8_t* tile, const PackedMatrix& w, const Activations& a, 
 
 template <TensorType kType>
 constexpr TileFunctions tile_functions() {
-  constexpr int kRowsMax = layout_of(kType).column_bytes != 0 ? kFloatRows : kMaxRows;
-  TileFunctions f{kRowsMax, {}};
+  constexpr bool kFloat = layout_of(kType).column_bytes != 0;
+  constexpr int kRowsMax = kFloat ? kFloatRows : kMaxRows;
+  TileFunctions f{kRowsMax, kFloat ? kFloatRows : kBlockRows, {}};
   unroll<kRowsMax>([&](auto r) { f.of_rows[r.value + 1] = any_tile<kType, r.value + 1>; });
   return f;
 }
@@ -64,10 +65,11 @@ TileFunctions functions_of(TensorType type) {
   return {};
 }
 
-// n rows split as evenly as possible into blocks of at most `max`: block b is [first(b), first(b + 1)).
+// Rows split as evenly as possible into blocks: block b is [first(b), first(b + 1)).
 struct RowBlocks {
   int64_t rows, count;
-  RowBlocks(int64_t n, int64_t max) : rows(n), count((n + max - 1) / max) {}
+  RowBlocks(int64_t n, const TileFunctions& f)
+      : rows(n), count(n <= f.max_rows ? 1 : (n + f.block_rows - 1) / f.block_rows) {}
   int64_t first(int64_t b) const { return b * rows / count; }
 };
 
@@ -83,8 +85,8 @@ void matmul(const PackedMatrix& w, const Activations& a, int64_t first, int64_t 
   const auto* tiles = reinterpret_cast<const uint8_t*>(w.data);
   const int64_t bytes = int64_t(tile_bytes(w.type, w.cols));
   const int64_t row_bytes = layout_of(w.type).column_bytes != 0 ? 4 * w.cols : w.cols;
-  const RowBlocks blocks(a.rows, f.max_rows);
-  const int64_t chunk = 1 + kCachedBytes / (row_bytes * f.max_rows);  // blocks that stay cached
+  const RowBlocks blocks(a.rows, f);
+  const int64_t chunk = 1 + kCachedBytes / (row_bytes * f.block_rows);  // blocks that stay cached
   alignas(kVectorBytes) float sums[kMaxRows * kTileRows];
   for (int64_t begin = 0; begin < blocks.count; begin += chunk) {
     const int64_t end = begin + chunk < blocks.count ? begin + chunk : blocks.count;

@@ -11,6 +11,7 @@ namespace ringline::avx2 {
 
 inline constexpr int kLanes = 8;
 inline constexpr int kMaxRows = 4;
+inline constexpr int kBlockRows = 4;
 inline constexpr int kFloatRows = 2;
 inline constexpr int kZero8 = 0;
 constexpr int registers(int rows) { return rows <= 2 ? 2 : 1; }

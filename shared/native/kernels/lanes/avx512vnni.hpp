@@ -9,7 +9,8 @@
 namespace ringline::avx512vnni {
 
 inline constexpr int kLanes = 16;
-inline constexpr int kMaxRows = 8;
+inline constexpr int kMaxRows = 12;
+inline constexpr int kBlockRows = 8;
 inline constexpr int kFloatRows = 4;
 inline constexpr int kZero8 = 128;
 constexpr int registers(int) { return 1; }

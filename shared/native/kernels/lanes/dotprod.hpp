@@ -10,6 +10,7 @@ namespace ringline::dotprod {
 
 inline constexpr int kLanes = 4;
 inline constexpr int kMaxRows = 8;
+inline constexpr int kBlockRows = 8;
 inline constexpr int kFloatRows = 4;
 inline constexpr int kZero8 = 0;
 constexpr int registers(int rows) { return rows <= 2 ? 4 : rows <= 4 ? 2 : 1; }
