@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from services.launcher import demo as plant_demo
+from services.launcher.lock import sole_launcher
 from services.launcher.process_table import processes
 from services.launcher.status import EXPECTED, ask_status, missing, show
 from services.launcher.supervisor import Supervisor
@@ -49,7 +50,9 @@ def up(config: Config) -> None:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
-    sys.exit(supervisor.run(stop))
+    with sole_launcher(settings.paths):
+        code = supervisor.run(stop)
+    sys.exit(code)
 
 
 @app.command()
