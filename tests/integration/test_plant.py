@@ -21,7 +21,8 @@ ALARM: dict[str, Any] = {
 }
 
 
-def test_an_alarm_is_answered_and_status_shows_the_plant(plant: WholePlant) -> None:
+def test_an_alarm_is_answered_and_the_plant_can_be_asked(plant: WholePlant) -> None:
+    """`ringline status` shows it; a second `ringline up` is refused and does not disturb it."""
     plant.publish("boiler", ALARM)
     answer = plant.answer("boiler")
     assert answer["id"] == "B2-0817"
@@ -30,6 +31,10 @@ def test_an_alarm_is_answered_and_status_shows_the_plant(plant: WholePlant) -> N
     shown = ringline("status", "--config", str(plant.home.config))
     assert shown.returncode == 0, shown.stderr
     assert "blocks used" in shown.stdout
+    second = ringline("up", "--config", str(plant.home.config))
+    assert second.returncode == 2
+    assert second.stderr.startswith("ringline: a plant already runs in ")
+    assert plant.status() is not None
     assert plant.stop() == 0
 
 
