@@ -120,7 +120,10 @@ def test_published_json_is_complete_and_strict() -> None:
     )
     final = json.loads(final_answer("a", alarm, "检查水泵", "m", done, Timing(1.26, 20.0, 99.9)))
     assert {key: final[key] for key in ("id", "severity", "source", "code", "text")} == {
-        **{"id": "a", "severity": 3, "source": "M1", "code": "E1"},
+        "id": "a",
+        "severity": 3,
+        "source": "M1",
+        "code": "E1",
         "text": "检查水泵",
     }
     figures = {"prompt_tokens": 50, "cached_tokens": 32, "answer_tokens": 9, "passes": 4, "drafted": 12}
