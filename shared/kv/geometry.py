@@ -32,7 +32,7 @@ class KvGeometry:
 
     @classmethod
     def of(cls, planes: tuple[Plane, ...], pool_bytes: int) -> KvGeometry:
-        """As many blocks as `pool_bytes` holds, maybe none. RinglineError for planes the engine cannot use."""
+        """As many blocks as `pool_bytes` holds. RinglineError for planes the engine cannot use."""
         try:
             return cls(planes, min(pool_bytes // KvPool.block_bytes(planes), _MOST_BLOCKS))
         except ValueError as error:

@@ -1,7 +1,7 @@
 """Runs as a process of its own.
 
-`context --config FILE` is the real service but for its models' facts, which are made by hand. `verifier --config
-FILE` computes nothing; it follows the protocol and answers with a function of the tokens.
+`context --config FILE` is the real service but for its models' facts, which are made by hand.
+`verifier --config FILE` computes nothing; it follows the protocol and answers with a function of the tokens.
 """
 
 from __future__ import annotations
