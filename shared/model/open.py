@@ -12,7 +12,7 @@ from pathlib import Path
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 from shared.model.architecture import Spec
-from shared.model.cache_file import Directory, TensorEntry, damaged_part
+from shared.model.cache_file import Directory, TensorEntry
 from shared.model.catalogue import find, known
 from shared.model.report import Report, default_report
 from shared.model.tokenizer import Tokenizer
@@ -33,6 +33,14 @@ class ModelInfo:
     chat_template: str
     context_length: int
     phrase_ends: tuple[int, ...] = ()  # tokens that end a phrase, in either language
+
+
+@dataclass(frozen=True)
+class Place:
+    source: Path  # the GGUF
+    name: str
+    sha256: str | None  # it must have, if the catalogue knows
+    cache: Path  # its weight cache, which need not exist
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,6 @@ class ModelFile:
         _return_free_memory()
         return tokenizer
 
-    def damage(self) -> str | None:
-        """Name of the first part of the cache that is not what was written, or None; reads all of it."""
-        return damaged_part(self.path, self.directory)
-
 
 def open_model(name_or_path: str, paths: Paths, report: Report | None = None) -> ModelFile:
     """The model with its weight cache, which is packed first when there is none that fits the GGUF.
@@ -73,11 +77,10 @@ def open_model(name_or_path: str, paths: Paths, report: Report | None = None) ->
     RinglineError, one line: no such model, a GGUF that is missing, truncated, damaged or not supported, a
     catalogue model with other bytes than the catalogue says, a full disk.
     """
-    source, name, sha256 = _resolve(name_or_path, paths)
-    cache = paths.cache / f"{name}-{_tag(source)}.rlw"
-    directory = ensure_cache(source, name, sha256, cache, report or default_report())
+    place = locate(name_or_path, paths)
+    directory = ensure_cache(place.source, place.name, place.sha256, place.cache, report or default_report())
     tensors = tuple(entry for entry, _ in directory.tensors)
-    return ModelFile(_info(directory), cache, tensors, directory)
+    return ModelFile(_info(directory), place.cache, tensors, directory)
 
 
 def read_info(name_or_path: str, paths: Paths) -> ModelInfo:
@@ -85,22 +88,22 @@ def read_info(name_or_path: str, paths: Paths) -> ModelInfo:
     return open_model(name_or_path, paths).info
 
 
-def _resolve(name_or_path: str, paths: Paths) -> tuple[Path, str, str | None]:
-    """The GGUF, a name for it, and the SHA-256 it must have if the catalogue knows."""
+def locate(name_or_path: str, paths: Paths) -> Place:
+    """Where a model and its weight cache are; RinglineError when there is no such model."""
     entry = known(name_or_path)
     if entry is not None:
-        path = paths.models / entry.filename
-        if not path.is_file():
-            raise RinglineError(
-                f"{path}: model {entry.name} is not here; run `ringline models fetch {entry.name}`"
-            )
-        return path, entry.name, entry.sha256
-    if "/" not in name_or_path and not name_or_path.endswith(".gguf"):
-        find(name_or_path)
-    path = Path(name_or_path).absolute()
-    if not path.is_file():
-        raise RinglineError(f"{path}: no such model file; check the path in [models]")
-    return path, path.stem, None
+        source = paths.models / entry.filename
+        hint = f"run `ringline models fetch {entry.name}`"
+    else:
+        if "/" not in name_or_path and not name_or_path.endswith(".gguf"):
+            find(name_or_path)
+        source = Path(name_or_path).absolute()
+        hint = "check the path in [models]"
+    if not source.is_file():
+        raise RinglineError(f"{source}: there is no such model file; {hint}")
+    name = entry.name if entry else source.stem
+    cache = paths.cache / f"{name}-{_tag(source)}.rlw"
+    return Place(source, name, entry.sha256 if entry else None, cache)
 
 
 def _tag(source: Path) -> str:

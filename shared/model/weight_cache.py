@@ -46,20 +46,21 @@ def ensure_cache(source: Path, name: str, sha256: str | None, cache: Path, repor
     or None. RinglineError for a source that cannot be used, a full disk or a wait that takes too long.
     """
     try:
-        return _usable(source, cache)
+        return usable_directory(source, cache)
     except UnusableCacheError:
         pass
     _make_private_directory(cache.parent)
     with _locked(cache, report):
         try:
-            return _usable(source, cache)
+            return usable_directory(source, cache)
         except UnusableCacheError as reason:
             if cache.exists():
                 report.say(f"{cache}: this weight cache is packed again: {reason}")
         return _Packer(source, name, cache, report).run(sha256)
 
 
-def _usable(source: Path, cache: Path) -> Directory:
+def usable_directory(source: Path, cache: Path) -> Directory:
+    """The directory of a cache that belongs to `source` as it is now; UnusableCacheError says why it does not."""
     directory = read_directory(cache, PACK_LAYOUT)
     try:
         status = source.stat()
