@@ -67,7 +67,7 @@ define native_tests
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/$(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) \
 	  -DRINGLINE_PYTHON=OFF -DRINGLINE_NATIVE_TESTS=ON -DRINGLINE_SANITIZE=$(3)
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/$(1)
-	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir build/$(1) --output-on-failure --no-tests=error
+	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir build/$(1)/shared/native --output-on-failure --no-tests=error
 endef
 
 test-native: $(VENV)/.packages
