@@ -10,12 +10,18 @@ from shared.config.errors import RinglineError
 from shared.config.settings import Mqtt
 
 _BACKOFF_S = (0.5, 30.0)
+_HEADER_BYTES = 32  # of a PUBLISH packet besides topic and payload
 
 
 def backoff(failures: int, chance: float) -> float:
     """Seconds before the next attempt: doubling, and spread by `chance` in [0, 1): no herd of gateways."""
     shortest, longest = _BACKOFF_S
     return min(longest, shortest * float(1 << min(failures, 10))) * (0.5 + 0.5 * chance)
+
+
+def packet_bytes(topic: str, payload: bytes) -> int:
+    """Size of a PUBLISH packet, or a little more."""
+    return len(topic.encode()) + len(payload) + _HEADER_BYTES
 
 
 def topic_bytes(message: paho.MQTTMessage) -> bytes:

@@ -27,7 +27,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from services.gateway.connecting import backoff, plain, read_password, tls_context, topic_bytes
+from services.gateway.connecting import backoff, packet_bytes, plain, read_password, tls_context, topic_bytes
 from shared.config.settings import Mqtt
 
 RECEIVE_MAXIMUM = 64  # alarms the broker may have under way to us, unacknowledged
@@ -101,6 +101,7 @@ class MqttLink:
         self._tickets_lock = threading.Lock()
         self._streamed: deque[paho.MQTTMessageInfo] = deque()
         self.confirmed: queue.SimpleQueue[Confirmed] = queue.SimpleQueue()
+        self._max_packet: int | None = None  # the broker's limit, which MQTT 5 tells
         self.stream_dropped = 0
 
     def start(self) -> None:
@@ -133,11 +134,12 @@ class MqttLink:
                 self._tickets[mid] = ticket
 
     def stream(self, topic: str, payload: bytes) -> None:
-        """QoS 0: dropped when there is no connection or it is too slow."""
+        """QoS 0: dropped when there is no connection, it is too slow, or the broker takes no such size."""
         client = self._client
         while self._streamed and self._streamed[0].is_published():
             self._streamed.popleft()
-        if client is None or not self._up or len(self._streamed) >= STREAM_BACKLOG:
+        too_large = self._max_packet is not None and packet_bytes(topic, payload) > self._max_packet
+        if client is None or not self._up or too_large or len(self._streamed) >= STREAM_BACKLOG:
             self.stream_dropped += 1
             return
         self._guarded(lambda: self._streamed.append(client.publish(topic, payload, qos=0)))
@@ -272,9 +274,10 @@ class MqttLink:
             self._client.subscribe([(item, options) for item in self._filters])
         else:
             self._client.subscribe([(item, 1) for item in self._filters])
+        self._max_packet = getattr(properties, "MaximumPacketSize", None)
         self._up = True
         _log.info("connected to the broker", host=self._settings.host, port=self._settings.port)
-        self._put(Connected(connection, getattr(properties, "MaximumPacketSize", None)))
+        self._put(Connected(connection, self._max_packet))
 
     def _on_subscribe(self, codes: list[ReasonCode]) -> None:
         for topic, code in zip(self._filters, codes, strict=False):

@@ -10,13 +10,13 @@ import time
 import structlog
 
 from services.gateway.answers import error_answer
+from services.gateway.connecting import packet_bytes
 from services.gateway.journal import Journal, Outgoing
 from services.gateway.mqtt import MqttLink
 
 IN_FLIGHT = 16  # below the 20 that mosquitto takes at once
 _REFUSED_WAIT_S = 30.0
 _STRIKES = 8  # connections that ended while the same message was under way
-_HEADER_BYTES = 64  # of a PUBLISH packet besides topic and payload
 
 _log = structlog.get_logger()
 
@@ -58,8 +58,7 @@ class Outbox:
     def _publish(self, message: Outgoing) -> None:
         assert self._connection is not None
         payload = message.payload
-        size = len(message.topic.encode()) + len(payload) + _HEADER_BYTES
-        if self._max_packet is not None and size > self._max_packet:
+        if self._max_packet is not None and packet_bytes(message.topic, payload) > self._max_packet:
             reason = (
                 f"the answer of {len(payload)} bytes is larger than the broker takes ({self._max_packet})"
             )

@@ -77,11 +77,11 @@ def write_config(model: str, draft: str | None, data: Path, runtime: Path, memor
     template = string.Template((demo_files() / "ringline.toml").read_text(encoding="utf-8"))
     sources = ["retrieval", "cpu"] if draft else ["retrieval"]
     text = template.substitute(
-        runtime=runtime,
-        memory=memory,
-        data=data,
-        target=model,
-        draft=draft or "",
+        runtime=json.dumps(str(runtime)),
+        memory=json.dumps(str(memory)),
+        data=json.dumps(str(data)),
+        target=json.dumps(model),
+        draft=json.dumps(draft or ""),
         threads=min(_THREADS, os.cpu_count() or 1),
         sources=json.dumps(sources),
         port=_free_port(),

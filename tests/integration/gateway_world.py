@@ -78,6 +78,13 @@ class Mosquitto:
             self._process.wait(10)
             self._process = None
 
+    def forget(self) -> None:
+        """Killed, and started again with nothing on its disk."""
+        self.stop(signal.SIGKILL)
+        for file in self._config.parent.glob("*.db"):
+            file.unlink()
+        self.start()
+
     def _listens(self) -> bool:
         try:
             socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -192,6 +199,12 @@ def answer(submit: Submit, count: int = 12) -> list[Message]:
     ]
 
 
+def long_answer(submit: Submit) -> list[Message]:
+    """About a thousand characters, in one message."""
+    tokens = submit.tokens[-20:-8] * 20
+    return [Tokens(request_id=submit.request_id, index=0, tokens=tokens), finished(submit, len(tokens))]
+
+
 def finished(submit: Submit, count: int, reason: Any = "stop", detail: str = "") -> Finished:
     return Finished(
         request_id=submit.request_id,
@@ -251,12 +264,17 @@ class GatewayProcess:
                 (data / name).symlink_to(ROOT / ".ringline" / name)
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, **environment: str) -> None:
+    def edit(self, old: str, new: str) -> None:
+        text = self._config.read_text()
+        assert old in text
+        self._config.write_text(text.replace(old, new))
+
+    def start(self) -> None:
         with self.log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "services.gateway", "--config", str(self._config)],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdout=log,
                 stderr=log,
             )

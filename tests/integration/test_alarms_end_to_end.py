@@ -19,7 +19,7 @@ ALARM = {
 
 
 class ByHand:
-    """mosquitto_pub and mosquitto_sub, as the README says. The listener's session begins before the alarms."""
+    """mosquitto_pub and mosquitto_sub. The listener's session begins before the alarms."""
 
     def __init__(self, port: int, answers: str) -> None:
         self._port = str(port)

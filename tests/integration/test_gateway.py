@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import tempfile
@@ -19,15 +20,16 @@ from tests.integration.gateway_world import (
     TalkingContext,
     answer,
     finished,
+    long_answer,
     rejected,
     wait_for,
 )
 
 
 class World:
-    def __init__(self, directory: Path, version: str = "5") -> None:
+    def __init__(self, directory: Path, version: str, broker: str) -> None:
         self.directory = directory
-        self.broker = Mosquitto(directory / "mosquitto")
+        self.broker = Mosquitto(directory / "mosquitto", broker)
         self.broker.start()
         self.context = TalkingContext(directory / "run")
         self.gateway = GatewayProcess(directory, self.broker.port, version)
@@ -59,9 +61,9 @@ def world5() -> Iterator[World]:
     yield from _world("5")
 
 
-def _world(version: str) -> Iterator[World]:
+def _world(version: str, broker: str = "") -> Iterator[World]:
     with tempfile.TemporaryDirectory(prefix="rl-", dir="/tmp") as directory:
-        made = World(Path(directory), version)
+        made = World(Path(directory), version, broker)
         try:
             yield made
         finally:
@@ -279,6 +281,59 @@ def test_a_lost_token_message_is_replayed_not_skipped(world5: World) -> None:
     text = "".join(delta["text"] for delta in world5.plant.on("out/1/answer/stream"))
     assert final["text"] == text.strip()
     assert len(tries) >= 2
+
+
+@pytest.mark.parametrize("version", ["5", "3.1.1"])
+def test_an_answer_that_the_broker_does_not_take_becomes_a_short_one(version: str) -> None:
+    """MQTT 5 tells its limit, 3.1.1 hangs up: neither is published for ever, and the next answer comes."""
+    for world in _world(version, "max_packet_size 500"):
+        world.start()
+        world.context.script = long_answer
+        world.plant.publish("plant/1/alarm", {"id": "long", "text": "pump cavitates"})
+        assert "larger" in (error := world.plant.wait_answers(1)[0]["error"]) or "hung up" in error
+        world.context.script = lambda submit: answer(submit, 4)
+        world.plant.publish("plant/1/alarm", {"id": "short", "text": "belt slips"})
+        assert world.plant.wait_answers(2)[1]["id"] == "short"
+
+
+def test_a_broker_that_forgot_everything_is_subscribed_again(world: World) -> None:
+    """A restart without persistence: the session is gone, the alarms come again."""
+    world.start()
+    world.broker.forget()
+    world.gateway.wait_log("connected to the broker", 2)
+    world.plant.wait_connected()
+    world.plant.publish("plant/1/alarm", {"id": "after", "text": "two"})
+    assert world.plant.wait_answers(1)[0]["id"] == "after"
+
+
+def test_filters_of_an_earlier_configuration_are_unsubscribed(world5: World) -> None:
+    """The broker's session would deliver them for ever."""
+    world5.start()
+    world5.gateway.stop()
+    world5.gateway.edit('topic = "plant/+/alarm"', 'topic = "factory/+/alarm"')
+    world5.gateway.start()
+    world5.gateway.wait_log("connected to the broker", 2)
+    world5.plant.publish("plant/1/alarm", "old topic")
+    world5.plant.publish("factory/2/alarm", "new topic")
+    world5.plant.wait_answers(1, "2")
+    assert world5.plant.on("dead") == []
+
+
+def test_a_disk_that_is_full_for_a_while_loses_no_alarm(world5: World) -> None:
+    """Nothing is acknowledged while the journal cannot be written; then everything goes on."""
+    world5.start()
+    world5.plant.publish("plant/1/alarm", {"id": "before", "text": "zero"})
+    world5.plant.wait_answers(1)
+    process = world5.gateway.process
+    assert process is not None
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (16_384, resource.RLIM_INFINITY))
+    for number in range(5):
+        world5.plant.publish("plant/1/alarm", {"id": f"n{number}", "text": f"number {number}"})
+    world5.gateway.wait_log("the journal cannot be written")
+    time.sleep(1.5)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert {item["id"] for item in world5.plant.wait_answers(6)} == {"before", *(f"n{n}" for n in range(5))}
+    assert world5.gateway.log().count("the journal cannot be written") <= 3
 
 
 def test_sigterm_stops_the_gateway_cleanly(world5: World) -> None:
