@@ -31,6 +31,7 @@ from shared.native import BlockAllocator
 _POLL_S = 0.5
 _LOST_CHECK_S = 1.0
 _INTEGRITY_S = 10.0
+_SEQUENCE_IDS = 1 << 52  # far below what a message can carry, whatever a damaged kv.ctl says
 
 _log = structlog.get_logger()
 
@@ -49,15 +50,18 @@ def serve(settings: Settings, pair: Pair, stop: threading.Event) -> int:
     spec, limits = describe(settings, pair)
     endpoints = Endpoints.of(settings.paths)
     segment = open_segment(settings.paths.memory, spec)
+    check = HelloCheck(pair, config_hash(settings))
     try:
-        check = HelloCheck(pair, config_hash(settings))
         server = BusServer(endpoints, time.monotonic_ns(), segment.generation, check)
-        try:
-            _loop(server, segment, limits, stop)
-        finally:
-            server.close()
-    finally:
+    except RinglineError:
         segment.close()
+        raise
+    try:
+        _loop(server, segment, limits, stop)
+    finally:
+        server.close()
+    # Not after an unexpected error: then the sessions stay for the next start, as after kill -9.
+    segment.close()
     return 0
 
 
@@ -97,7 +101,8 @@ def build(
     sessions = Sessions(ledger, send, _new_ids(segment))
     writers = Writers(sessions, segment)
     if segment.recovered:
-        segment.next_sequence = max(segment.next_sequence, recover(sessions, time.monotonic()) + 1)
+        largest = recover(sessions, time.monotonic())
+        segment.next_sequence = max(segment.next_sequence % _SEQUENCE_IDS, largest + 1)
     return sessions, writers
 
 

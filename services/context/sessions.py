@@ -67,11 +67,13 @@ class Sessions:
             _log.warning("profile cannot be used", profile=profile.name, problem=profile.problem)
         if outdated is not None:
             self._end(outdated, "cancelled")
+        self._refuse_outdated()
         self.admit()
 
     def submit(self, submit: Submit) -> None:
         """A new request, or one that is known: then what was said of it so far is said again."""
-        if submit.request_id in self.waiting or self._replay(submit):
+        self.waiting.remove(submit.request_id)
+        if self._replay(submit):
             return
         profile = self.profiles.get(submit.profile)
         reason = refusal(submit, profile, self.limits, self.ledger.pool.total)
@@ -158,6 +160,15 @@ class Sessions:
         self._send("gateway", accepted(sequence))
         self._to_writers(sequence.snapshot())
         return True
+
+    def _refuse_outdated(self) -> None:
+        """Requests that waited for a prefix that is another now."""
+        for submit in self.waiting:
+            profile = self.profiles.get(submit.profile)
+            reason = refusal(submit, profile, self.limits, self.ledger.pool.total)
+            if reason is not None:
+                self.waiting.remove(submit.request_id)
+                self._reject(submit.request_id, f"the profile has changed: {reason}", _RETRY_MIN_S)
 
     def _displace(self, submit: Submit) -> None:
         """The queue was full; unless it has started in the meantime, this request must come again."""

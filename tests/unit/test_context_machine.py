@@ -1,7 +1,7 @@
 """Context against a naive model, step by step: random requests, commits, wraps, cancellations, deaths.
 
-The model keeps what a verifier has really written into every slot of the pool. It sees at once when a block is
-handed out too early, a visible position is overwritten, or a table is not the one that was announced.
+The model keeps what a verifier has really written into every slot of the pool. It sees at once when a block
+is handed out too early, a visible position is overwritten, or a table is not the one that was announced.
 """
 
 from __future__ import annotations

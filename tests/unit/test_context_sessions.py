@@ -330,6 +330,34 @@ def test_a_changed_profile_replaces_the_old_one_and_running_answers_keep_theirs(
     assert plant.take("gateway", Accepted)[-1].cached_tokens == 33
 
 
+def test_a_request_that_waits_while_its_profile_changes_is_asked_for_again(plant: Plant) -> None:
+    """Its prompt begins with the old prefix: it must not be put behind the new one."""
+    plant.sessions.register(RegisterProfile(profile="p", tokens=[1] * 20, window=64))
+    plant.sessions.submit(submit([1] * 20))
+    plant.sessions.register(RegisterProfile(profile="p", tokens=[2] * 20, window=64))
+    assert plant.take("gateway", Rejected)[0].retry_after_s is not None
+    plant.sessions.submit(submit([2] * 20))
+    compute_prefix(plant, plant.take("verifier", SeqOpen)[-1])
+    assert plant.take("gateway", Accepted)
+
+
+def test_a_request_that_waits_can_be_sent_again(plant: Plant) -> None:
+    for name in "abc":
+        start(plant, name)
+    prefix = plant.profile()
+    for _ in range(9):
+        plant.sessions.submit(submit(prefix, "w"))
+    assert len(plant.sessions.waiting) == 1
+    assert plant.take("gateway", Rejected) == []
+
+
+def test_a_damaged_counter_of_sequences_is_survived(plant: Plant) -> None:
+    decoder = start(plant)
+    plant.segment.next_sequence = 2**64 - 1
+    plant.crash()
+    assert start(plant, "r2").seq > decoder.seq
+
+
 def test_a_profile_larger_than_the_pool_is_refused_with_the_reason() -> None:
     plant = Plant(blocks=4)
     plant.sessions.register(RegisterProfile(profile="p", tokens=[1] * 100, window=64))
