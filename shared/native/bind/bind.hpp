@@ -1,5 +1,5 @@
-// What the files of the Python binding share. Core objects are owned by shared pointers inside these wrappers, so
-// the core never holds a reference to a Python object other than a buffer it was given.
+// What the files of the Python binding share. Core objects are owned by shared pointers inside these
+// wrappers, so the core never holds a reference to a Python object other than a buffer it was given.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -60,7 +60,8 @@ std::vector<std::shared_ptr<SequenceView>> views_of(const nb::sequence& views) {
   std::vector<std::shared_ptr<SequenceView>> out;
   for (nb::handle item : views) {
     PyView* view = nullptr;
-    if (!nb::try_cast(item, view) || view == nullptr) throw nb::type_error("views must be SequenceView objects");
+    if (!nb::try_cast(item, view) || view == nullptr)
+      throw nb::type_error("views must be SequenceView objects");
     out.push_back(view->view);
   }
   return out;
@@ -85,8 +86,9 @@ void bind_model(nb::module_& m) {
   nb::class_<PyModel>(m, "Model", nb::is_final())
       .def(
           "__init__",
-          [](PyModel* self, const std::string& path, const nb::dict& spec, const std::vector<TensorTuple>& tensors,
-             int threads, const std::string& isa, std::vector<int> affinity) {
+          [](PyModel* self, const std::string& path, const nb::dict& spec,
+             const std::vector<TensorTuple>& tensors, int threads, const std::string& isa,
+             std::vector<int> affinity) {
             new (self) PyModel{std::make_shared<Model>(path, spec_of(spec), entries_of(tensors), threads, isa,
                                                        std::move(affinity))};
           },
@@ -107,13 +109,12 @@ void bind_passes(nb::class_<Scratch>& scratch) {
   scratch
       .def("forward", &forward, nb::arg("views"), nb::arg("seq").noconvert(), nb::arg("tokens").noconvert(),
            nb::arg("parents").noconvert(), nb::arg("outputs").noconvert())
-      .def(
-          "logits",
-          [](const Scratch& self) {
-            const auto rows = static_cast<size_t>(self.n_outputs());
-            const auto cols = static_cast<size_t>(self.model().spec().n_vocab);
-            return nb::ndarray<nb::numpy, const float>(self.logits(), {rows, cols}, nb::find(self));
-          })
+      .def("logits",
+           [](const Scratch& self) {
+             const auto rows = static_cast<size_t>(self.n_outputs());
+             const auto cols = static_cast<size_t>(self.model().spec().n_vocab);
+             return nb::ndarray<nb::numpy, const float>(self.logits(), {rows, cols}, nb::find(self));
+           })
       .def("argmax", [](const Scratch& self) { return copy_of(self.argmax()); });
 }
 

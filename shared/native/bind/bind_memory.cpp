@@ -28,11 +28,13 @@ void bind_pool(nb::module_& m) {
       .def(
           "__init__",
           [](PyPool* self, WritableBuffer buffer, int32_t n_blocks, const std::vector<PlaneTuple>& planes) {
-            new (self) PyPool{std::make_shared<KvPool>(bytes_of(buffer), n_blocks, planes_of(planes), keep(buffer))};
+            new (self)
+                PyPool{std::make_shared<KvPool>(bytes_of(buffer), n_blocks, planes_of(planes), keep(buffer))};
           },
           nb::arg("buffer").noconvert(), nb::arg("n_blocks"), nb::arg("planes"))
       .def_static(
-          "block_bytes", [](const std::vector<PlaneTuple>& planes) { return KvPool::block_bytes(planes_of(planes)); },
+          "block_bytes",
+          [](const std::vector<PlaneTuple>& planes) { return KvPool::block_bytes(planes_of(planes)); },
           nb::arg("planes"))
       .def_prop_ro("n_blocks", [](const PyPool& self) { return self.pool->n_blocks(); })
       .def(

@@ -38,7 +38,8 @@ BlockAllocator::BlockAllocator(std::span<std::byte> memory, int32_t n_blocks, bo
   const size_t need = bytes_needed(n_blocks);
   if (memory.size() < need) {
     throw std::invalid_argument("the counts of " + std::to_string(n_blocks) + " blocks need " +
-                                std::to_string(need) + " bytes, the buffer has " + std::to_string(memory.size()));
+                                std::to_string(need) + " bytes, the buffer has " +
+                                std::to_string(memory.size()));
   }
   if (reinterpret_cast<uintptr_t>(memory.data()) % 8 != 0) {
     throw std::invalid_argument("the buffer of the block counts is not aligned to 8 bytes");
@@ -52,7 +53,8 @@ BlockAllocator::BlockAllocator(std::span<std::byte> memory, int32_t n_blocks, bo
     std::memset(memory.data(), 0, need);
     Word(*header_).store(mark);
   } else if (Word(*header_).load() != mark) {
-    throw std::invalid_argument("the buffer does not hold the counts of " + std::to_string(n_blocks) + " blocks");
+    throw std::invalid_argument("the buffer does not hold the counts of " + std::to_string(n_blocks) +
+                                " blocks");
   }
   for (int32_t block = 0; block < n_blocks; ++block) {
     if (Count(references_[block]).load() == 0) mark_free(block);
@@ -97,7 +99,8 @@ uint32_t BlockAllocator::retain(int32_t block) {
   Count count(references_[block]);
   uint32_t seen = count.load();
   do {
-    if (seen == 0) throw std::invalid_argument("block " + std::to_string(block) + " is free: nothing to retain");
+    if (seen == 0)
+      throw std::invalid_argument("block " + std::to_string(block) + " is free: nothing to retain");
     if (seen == std::numeric_limits<uint32_t>::max()) {
       throw std::invalid_argument("block " + std::to_string(block) + " has too many references");
     }

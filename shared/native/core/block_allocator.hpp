@@ -20,7 +20,8 @@ class BlockAllocator {
  public:
   // `create` starts with every block free; otherwise the buffer must have been created for n_blocks.
   // Throws std::invalid_argument for a buffer that is too small, misaligned or of another size.
-  BlockAllocator(std::span<std::byte> memory, int32_t n_blocks, bool create, std::shared_ptr<const void> owner);
+  BlockAllocator(std::span<std::byte> memory, int32_t n_blocks, bool create,
+                 std::shared_ptr<const void> owner);
 
   static size_t bytes_needed(int32_t n_blocks);
   // The free block with the lowest number, now with one reference; -1 when there is none.

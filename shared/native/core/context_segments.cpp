@@ -49,7 +49,8 @@ ContextSegments::ContextSegments(int64_t capacity, int threads)
     : tiles_(tiles_of(capacity)),
       sink_lanes_(static_cast<size_t>(capacity * tiles_)),
       window_lanes_(static_cast<size_t>(capacity * tiles_)) {
-  // Committed: sink and window, each with a ragged block at both ends, and the ring's seam. Scratch: both masks.
+  // Committed: sink and window, each with a ragged block at both ends, and the ring's seam. Scratch: both
+  // masks.
   const int64_t most = tiles_of(kMaxVisible) + 6 + 2 * tiles_;
   for (int i = 0; i < threads; ++i) segments_.emplace_back(static_cast<size_t>(most));
 }

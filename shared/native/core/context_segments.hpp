@@ -38,8 +38,8 @@ struct Context {
   int64_t n_keys;
 };
 
-// Builds contexts: committed sink, sink in the scratch, committed window, ancestors in the scratch, the node itself.
-// The parts never interleave, because the scratch continues where the committed positions end.
+// Builds contexts: committed sink, sink in the scratch, committed window, ancestors in the scratch, the node
+// itself. The parts never interleave, because the scratch continues where the committed positions end.
 class ContextSegments {
  public:
   ContextSegments(int64_t capacity, int threads);
@@ -52,9 +52,9 @@ class ContextSegments {
  private:
   void mark_ancestors(const NodeTree& tree, const PassNode& node, int64_t index);
 
-  int64_t tiles_;                   // of the scratch
-  Buffer<uint16_t> sink_lanes_;     // [capacity, tiles]
-  Buffer<uint16_t> window_lanes_;   // [capacity, tiles]
+  int64_t tiles_;                            // of the scratch
+  Buffer<uint16_t> sink_lanes_;              // [capacity, tiles]
+  Buffer<uint16_t> window_lanes_;            // [capacity, tiles]
   std::vector<Buffer<KvSegment>> segments_;  // of each thread
 };
 

@@ -3,9 +3,9 @@
 #include <stdexcept>
 #include <string>
 
-#define RINGLINE_TABLE(name)                   \
-  namespace ringline::name {                   \
-  extern const EngineKernels engine_kernels;   \
+#define RINGLINE_TABLE(name)                 \
+  namespace ringline::name {                 \
+  extern const EngineKernels engine_kernels; \
   }
 
 RINGLINE_TABLE(portable)

@@ -7,9 +7,10 @@ namespace ringline {
 
 namespace {
 
-constexpr int64_t kSerialRows = 2;       // up to so many rows, what is done per row is done in the meeting
-constexpr int64_t kClaimBytes = 1 << 16;  // weights claimed at once: long against a claim, short against a phase
-constexpr int64_t kInnerColumns = 128;   // most columns of gate and up that a thread computes at once
+constexpr int64_t kSerialRows = 2;  // up to so many rows, what is done per row is done in the meeting
+constexpr int64_t kClaimBytes =
+    1 << 16;  // weights claimed at once: long against a claim, short against a phase
+constexpr int64_t kInnerColumns = 128;  // most columns of gate and up that a thread computes at once
 
 size_t cells(int64_t rows, int64_t cols) { return static_cast<size_t>(rows) * static_cast<size_t>(cols); }
 
@@ -94,7 +95,9 @@ void Forward::program(int worker) {
     gate_and_up(worker, layer);
     add_projection(layer.down, inner_.first(rows()));
     if (i == last) break;
-    each_row(rows(), [&](int64_t row) { normalise(residual(row), model_.layer(i + 1).attention_norm, hidden_, row); });
+    each_row(rows(), [&](int64_t row) {
+      normalise(residual(row), model_.layer(i + 1).attention_norm, hidden_, row);
+    });
   }
   each_row(n_outputs_, [&](int64_t output) {
     normalise(residual(outputs_[static_cast<size_t>(output)]), model_.output_norm(), final_, output);
@@ -157,9 +160,11 @@ void Forward::project_qkv(const Layer& layer) {
   model_.threads().claim(v, grain(layer.q), [&](int64_t first, int64_t last) {
     if (first < q) project(layer.q, a, layer.q_bias, first, std::min(last, q), q_.data(), spec_.q_width());
     if (first < k && last > q) {
-      project(layer.k, a, layer.k_bias, std::max(first, q) - q, std::min(last, k) - q, k_.data(), spec_.kv_width());
+      project(layer.k, a, layer.k_bias, std::max(first, q) - q, std::min(last, k) - q, k_.data(),
+              spec_.kv_width());
     }
-    if (last > k) project(layer.v, a, layer.v_bias, std::max(first, k) - k, last - k, v_.data(), spec_.kv_width());
+    if (last > k)
+      project(layer.v, a, layer.v_bias, std::max(first, k) - k, last - k, v_.data(), spec_.kv_width());
   });
 }
 
@@ -176,12 +181,13 @@ void Forward::add_projection(const PackedMatrix& w, const Activations& a) {
   });
 }
 
-// Two tiles are one quantisation group of `inner`, so a thread takes gate and up all the way to int8 by itself.
+// Two tiles are one quantisation group of `inner`, so a thread takes gate and up all the way to int8 by
+// itself.
 void Forward::gate_and_up(int worker, const Layer& layer) {
   const int64_t groups = spec_.n_ff / kGroup;
   const int64_t step = std::clamp<int64_t>(grain(layer.gate) / 4, 1, kInnerColumns / kGroup);
-  model_.threads().claim(groups, step,
-                         [&](int64_t first, int64_t last) { gate_and_up_columns(worker, layer, first, last); });
+  model_.threads().claim(
+      groups, step, [&](int64_t first, int64_t last) { gate_and_up_columns(worker, layer, first, last); });
   model_.threads().meet([] {});
 }
 
@@ -194,8 +200,10 @@ void Forward::gate_and_up_columns(int worker, const Layer& layer, int64_t first,
   const Activations a = hidden_.first(rows());
   const MatmulKernels& matrices = model_.matrices();
   const int64_t tiles = (last - first) * kTilesOfGroup;
-  matrices.matmul(tiles_of(layer.gate, first * kTilesOfGroup, last * kTilesOfGroup), a, 0, tiles, nullptr, gate, width);
-  matrices.matmul(tiles_of(layer.up, first * kTilesOfGroup, last * kTilesOfGroup), a, 0, tiles, nullptr, up, width);
+  matrices.matmul(tiles_of(layer.gate, first * kTilesOfGroup, last * kTilesOfGroup), a, 0, tiles, nullptr,
+                  gate, width);
+  matrices.matmul(tiles_of(layer.up, first * kTilesOfGroup, last * kTilesOfGroup), a, 0, tiles, nullptr, up,
+                  width);
   for (int64_t row = 0; row < rows(); ++row) {
     float* out = inner_.row(row) + begin;
     model_.kernels().silu_mul(gate + row * width, up + row * width, width, out);

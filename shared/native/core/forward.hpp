@@ -37,8 +37,8 @@ class ActivationBuffer {
 //   a layer:  [norm, quantise] Q K V -> rotate, store K/V in the scratch -> attention, quantise -> O, add
 //             -> norm, quantise -> gate, up, silu, multiply, quantise -> down, add -> ...
 //
-// Every arrow is a meeting of all threads. What is done per row (norms, rotation) goes into the meeting itself while
-// the batch is small. Threads split outputs, never sums, so their number changes no bit.
+// Every arrow is a meeting of all threads. What is done per row (norms, rotation) goes into the meeting
+// itself while the batch is small. Threads split outputs, never sums, so their number changes no bit.
 class Forward {
  public:
   Forward(Model& model, int64_t capacity, int64_t max_outputs);
@@ -67,8 +67,8 @@ class Forward {
   void embed(int64_t row);
   void normalise(const float* x, const Buffer<float>& weight, ActivationBuffer& out, int64_t row);
   void project_qkv(const Layer& layer);
-  void project(const PackedMatrix& w, const Activations& a, const Buffer<float>& bias, int64_t first, int64_t last,
-               float* out, int64_t stride);
+  void project(const PackedMatrix& w, const Activations& a, const Buffer<float>& bias, int64_t first,
+               int64_t last, float* out, int64_t stride);
   void rotate_and_store(int64_t layer);
   void rotate_rows(int64_t layer, int64_t kv_head, int64_t first, int64_t last);
   void rotate_queries(int64_t row, int64_t kv_head);
@@ -86,16 +86,16 @@ class Forward {
   Model& model_;
   const ModelSpec& spec_;
 
-  Buffer<float> residual_;             // [capacity, n_embd]
-  ActivationBuffer hidden_;            // [capacity, n_embd]: what goes into Q, K, V, gate and up
-  Buffer<float> projected_;            // [capacity, n_embd]: what comes out of O and down
-  Buffer<float> q_, k_, v_;            // [capacity, width]
+  Buffer<float> residual_;   // [capacity, n_embd]
+  ActivationBuffer hidden_;  // [capacity, n_embd]: what goes into Q, K, V, gate and up
+  Buffer<float> projected_;  // [capacity, n_embd]: what comes out of O and down
+  Buffer<float> q_, k_, v_;  // [capacity, width]
   Buffer<float> k_rotated_, rotated_, rotated_sink_;
-  Buffer<float> angles_;               // [capacity, 4, head_dim / 2]: cos, sin, and both for the sink
-  ActivationBuffer attended_;          // [capacity, q_width]
-  ActivationBuffer inner_;             // [capacity, n_ff]
-  ActivationBuffer final_;             // [max_outputs, n_embd]
-  Buffer<float> logits_;               // [max_outputs, n_vocab]
+  Buffer<float> angles_;       // [capacity, 4, head_dim / 2]: cos, sin, and both for the sink
+  ActivationBuffer attended_;  // [capacity, q_width]
+  ActivationBuffer inner_;     // [capacity, n_ff]
+  ActivationBuffer final_;     // [max_outputs, n_embd]
+  Buffer<float> logits_;       // [max_outputs, n_vocab]
   Buffer<int32_t> argmax_;
   std::vector<Buffer<float>> gate_;    // of each thread: [2, capacity, kInnerColumns]
   std::vector<Buffer<Best>> best_;     // of each thread: [max_outputs]

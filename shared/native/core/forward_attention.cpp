@@ -12,8 +12,8 @@ constexpr int64_t kSerialRows = 2;
 
 }  // namespace
 
-// Ends the phase of the projections. Items are (slots of one tile, K/V head), so no two threads write into the same
-// cache line of keys.
+// Ends the phase of the projections. Items are (slots of one tile, K/V head), so no two threads write into
+// the same cache line of keys.
 void Forward::rotate_and_store(int64_t layer) {
   ThreadPool& threads = model_.threads();
   const int64_t heads = spec_.n_kv_head;

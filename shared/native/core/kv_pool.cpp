@@ -24,8 +24,9 @@ void check_plane(const Plane& plane) {
                     plane.n_kv_head <= kMaxKvHeads && plane.head_dim >= 32 && plane.head_dim <= kMaxHeadDim &&
                     plane.head_dim % 32 == 0;
   if (!sane) {
-    throw std::invalid_argument("K/V geometry " + plane.describe() +
-                                " is not supported: head size must be a multiple of 32, all counts 1 to 1024");
+    throw std::invalid_argument(
+        "K/V geometry " + plane.describe() +
+        " is not supported: head size must be a multiple of 32, all counts 1 to 1024");
   }
 }
 
@@ -49,11 +50,13 @@ KvPool::KvPool(std::span<std::byte> memory, int32_t n_blocks, std::vector<Plane>
       planes_(std::move(planes)),
       stride_(block_bytes(planes_)),
       owner_(std::move(owner)) {
-  if (n_blocks < 1) throw std::invalid_argument("a pool needs at least one block, not " + std::to_string(n_blocks));
+  if (n_blocks < 1)
+    throw std::invalid_argument("a pool needs at least one block, not " + std::to_string(n_blocks));
   const size_t need = stride_ * static_cast<size_t>(n_blocks);
   if (memory.size() < need) {
-    throw std::invalid_argument("a pool of " + std::to_string(n_blocks) + " blocks needs " + std::to_string(need) +
-                                " bytes, the buffer has " + std::to_string(memory.size()));
+    throw std::invalid_argument("a pool of " + std::to_string(n_blocks) + " blocks needs " +
+                                std::to_string(need) + " bytes, the buffer has " +
+                                std::to_string(memory.size()));
   }
   if (reinterpret_cast<uintptr_t>(memory_) % alignof(uint16_t) != 0) {
     throw std::invalid_argument("the pool's buffer is not aligned to 2 bytes");
@@ -81,12 +84,13 @@ uint16_t* KvPool::block_plane(int32_t block, size_t plane) const {
 
 void KvPool::copy_block(int32_t source, int32_t target) {
   if (!holds(source) || !holds(target)) {
-    throw std::invalid_argument("cannot copy block " + std::to_string(source) + " to " + std::to_string(target) +
-                                ": the pool has blocks 0 to " + std::to_string(n_blocks_ - 1));
+    throw std::invalid_argument("cannot copy block " + std::to_string(source) + " to " +
+                                std::to_string(target) + ": the pool has blocks 0 to " +
+                                std::to_string(n_blocks_ - 1));
   }
   if (source == target) return;
-  std::memcpy(memory_ + static_cast<size_t>(target) * stride_, memory_ + static_cast<size_t>(source) * stride_,
-              stride_);
+  std::memcpy(memory_ + static_cast<size_t>(target) * stride_,
+              memory_ + static_cast<size_t>(source) * stride_, stride_);
 }
 
 }  // namespace ringline

@@ -6,6 +6,7 @@
 
 #include "core/engine_isa.hpp"
 #include "core/isa.hpp"
+#include "core/require.hpp"
 
 namespace ringline {
 
@@ -13,18 +14,13 @@ namespace {
 
 constexpr int64_t kMaxDimension = 1 << 24;
 
-void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
 void check_count(const char* name, int64_t value) {
-  require(value >= 1 && value <= kMaxDimension,
-          "model: " + std::string(name) + " is " + std::to_string(value) + ", which cannot be");
+  require(value >= 1 && value <= kMaxDimension, "model: ", name, " is ", value, ", which cannot be");
 }
 
 ModelSpec checked(ModelSpec spec) {
-  require(spec.architecture == "llama" || spec.architecture == "qwen2",
-          "model: architecture '" + spec.architecture + "' is not supported (llama, qwen2)");
+  require(spec.architecture == "llama" || spec.architecture == "qwen2", "model: architecture '",
+          spec.architecture, "' is not supported (llama, qwen2)");
   check_count("n_layer", spec.n_layer);
   check_count("n_embd", spec.n_embd);
   check_count("n_head", spec.n_head);
@@ -32,11 +28,10 @@ ModelSpec checked(ModelSpec spec) {
   check_count("head_dim", spec.head_dim);
   check_count("n_ff", spec.n_ff);
   check_count("n_vocab", spec.n_vocab);
-  require(spec.n_head % spec.n_kv_head == 0, "model: " + std::to_string(spec.n_head) + " heads cannot share " +
-                                                 std::to_string(spec.n_kv_head) + " kv heads");
-  require(spec.n_embd % kGroup == 0 && spec.n_ff % kGroup == 0,
-          "model: n_embd " + std::to_string(spec.n_embd) + " and n_ff " + std::to_string(spec.n_ff) +
-              " must be multiples of 32");
+  require(spec.n_head % spec.n_kv_head == 0, "model: ", spec.n_head, " heads cannot share ", spec.n_kv_head,
+          " kv heads");
+  require(spec.n_embd % kGroup == 0 && spec.n_ff % kGroup == 0, "model: n_embd ", spec.n_embd, " and n_ff ",
+          spec.n_ff, " must be multiples of 32");
   require(spec.rope_base >= 1.0 && spec.rope_base < 1e15, "model: rope_base must be >= 1");
   require(spec.rms_eps > 0.0 && spec.rms_eps < 1.0, "model: rms_eps must be in (0, 1)");
   check_plane({static_cast<int32_t>(spec.n_layer), static_cast<int32_t>(spec.n_kv_head),
@@ -76,35 +71,35 @@ Plane Model::plane() const {
 std::span<const std::byte> Model::bytes_of(const TensorEntry& entry) const {
   const std::span<const std::byte> file = file_.bytes();
   const auto size = static_cast<int64_t>(file.size());
-  require(entry.offset >= 0 && entry.nbytes >= 0 && entry.offset <= size && entry.nbytes <= size - entry.offset,
-          "tensor " + entry.name + " lies outside the weight cache");
+  require(
+      entry.offset >= 0 && entry.nbytes >= 0 && entry.offset <= size && entry.nbytes <= size - entry.offset,
+      "tensor ", entry.name, " lies outside the weight cache");
   return file.subspan(static_cast<size_t>(entry.offset), static_cast<size_t>(entry.nbytes));
 }
 
 PackedMatrix Model::matrix(const Directory& directory, const std::string& name, int64_t rows, int64_t cols) {
   const auto found = directory.find(name);
-  require(found != directory.end(), "tensor " + name + " is missing");
+  require(found != directory.end(), "tensor ", name, " is missing");
   const TensorEntry& entry = *found->second;
-  require(entry.rows == rows && entry.cols == cols,
-          "tensor " + name + " is [" + std::to_string(entry.rows) + ", " + std::to_string(entry.cols) +
-              "], the model needs [" + std::to_string(rows) + ", " + std::to_string(cols) + "]");
+  require(entry.rows == rows && entry.cols == cols, "tensor ", name, " is [", entry.rows, ", ", entry.cols,
+          "], the model needs [", rows, ", ", cols, "]");
   const auto type = static_cast<TensorType>(entry.type);
-  require(supported(type), "tensor " + name + " has type " + std::to_string(entry.type) + ", which has no kernels");
+  require(supported(type), "tensor ", name, " has type ", entry.type, ", which has no kernels");
   const std::span<const std::byte> bytes = bytes_of(entry);
-  require(bytes.size() == packed_bytes(type, rows, cols) && entry.offset % 64 == 0,
-          "tensor " + name + " has not the size or alignment of a packed matrix: rebuild the weight cache");
+  require(bytes.size() == packed_bytes(type, rows, cols) && entry.offset % 64 == 0, "tensor ", name,
+          " has not the size or alignment of a packed matrix: rebuild the weight cache");
   weight_bytes_ += entry.nbytes;
   return {type, rows, cols, bytes.data()};
 }
 
 Buffer<float> Model::vector(const Directory& directory, const std::string& name, int64_t n) {
   const auto found = directory.find(name);
-  require(found != directory.end(), "tensor " + name + " is missing");
+  require(found != directory.end(), "tensor ", name, " is missing");
   const TensorEntry& entry = *found->second;
   const std::span<const std::byte> bytes = bytes_of(entry);
   require(static_cast<TensorType>(entry.type) == TensorType::kF32 && entry.rows == 1 && entry.cols == n &&
               bytes.size() == sizeof(float) * static_cast<size_t>(n),
-          "tensor " + name + " must be " + std::to_string(n) + " plain float32 values");
+          "tensor ", name, " must be ", n, " plain float32 values");
   // Room for a whole last tile, so that kernels may load lanes past the end.
   Buffer<float> values(static_cast<size_t>(n + kTileRows));
   std::memset(values.data(), 0, sizeof(float) * values.size());

@@ -1,18 +1,10 @@
 #include "core/node_tree.hpp"
 
-#include <stdexcept>
-#include <string>
 #include <utility>
 
+#include "core/require.hpp"
+
 namespace ringline {
-
-namespace {
-
-void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
-}  // namespace
 
 NodeTree::NodeTree(int64_t capacity) : nodes_(static_cast<size_t>(capacity)) {}
 
@@ -20,14 +12,12 @@ Node NodeTree::child(const std::shared_ptr<SequenceView>& view, int64_t parent,
                      std::span<const Node> pending) const {
   if (parent == -1) return {view, view->length(), view->length(), -1};
   const int64_t known = size_ + static_cast<int64_t>(pending.size());
-  require(parent >= 0 && parent < known, "parent " + std::to_string(parent) +
-                                             " is no earlier node: slots 0 to " + std::to_string(known - 1) +
-                                             " exist there");
+  require(parent >= 0 && parent < known, "parent ", parent, " is no earlier node: slots 0 to ", known - 1,
+          " exist there");
   const Node& above = parent < size_ ? node(parent) : pending[static_cast<size_t>(parent - size_)];
-  require(above.view == view, "parent " + std::to_string(parent) + " belongs to another sequence");
-  require(above.root_position == view->length(),
-          "parent " + std::to_string(parent) + " hangs on length " + std::to_string(above.root_position) +
-              ", the sequence has moved to " + std::to_string(view->length()) + ": reroot or drop it first");
+  require(above.view == view, "parent ", parent, " belongs to another sequence");
+  require(above.root_position == view->length(), "parent ", parent, " hangs on length ", above.root_position,
+          ", the sequence has moved to ", view->length(), ": reroot or drop it first");
   return {view, above.position + 1, above.root_position, static_cast<int32_t>(parent)};
 }
 
@@ -37,33 +27,32 @@ void NodeTree::check_chain(const SequenceView& view, std::span<const int32_t> pa
   require(!path.empty(), "the path is empty");
   int32_t above = -1;
   for (const int32_t slot : path) {
-    require(slot >= 0 && slot < size_, "path: slot " + std::to_string(slot) + " does not exist");
-    require(node(slot).view.get() == &view, "path: slot " + std::to_string(slot) + " belongs to another sequence");
-    require(node(slot).parent == above, "path: slot " + std::to_string(slot) + " is not a child of " +
-                                            (above < 0 ? "the committed context" : std::to_string(above)));
+    require(slot >= 0 && slot < size_, "path: slot ", slot, " does not exist");
+    require(node(slot).view.get() == &view, "path: slot ", slot, " belongs to another sequence");
+    require(node(slot).parent == above, "path: slot ", slot, " is not a child of ", above,
+            above < 0 ? " (the committed context)" : "");
     above = slot;
   }
 }
 
 void NodeTree::check_path(const SequenceView& view, std::span<const int32_t> path) const {
   check_chain(view, path);
-  require(node(path[0]).position == view.length(),
-          "path: it starts at position " + std::to_string(node(path[0]).position) + ", the sequence has length " +
-              std::to_string(view.length()));
+  require(node(path[0]).position == view.length(), "path: it starts at position ", node(path[0]).position,
+          ", the sequence has length ", view.length());
 }
 
 void NodeTree::check_committed(const SequenceView& view, std::span<const int32_t> path) const {
   check_chain(view, path);
-  require(node(path.back()).position + 1 == view.length(),
-          "path: it ends at position " + std::to_string(node(path.back()).position) + " but the sequence has length " +
-              std::to_string(view.length()) + ": commit it first");
+  require(node(path.back()).position + 1 == view.length(), "path: it ends at position ",
+          node(path.back()).position, " but the sequence has length ", view.length(), ": commit it first");
 }
 
 void NodeTree::keep_below(const SequenceView& view, int64_t end, std::span<int32_t> map) {
   for (int64_t slot = 0; slot < size_; ++slot) {
     Node& node = nodes_[static_cast<size_t>(slot)];
     const bool other = node.view.get() != &view;
-    const bool below = node.parent == end || (node.parent > end && map[static_cast<size_t>(node.parent)] >= 0);
+    const bool below =
+        node.parent == end || (node.parent > end && map[static_cast<size_t>(node.parent)] >= 0);
     map[static_cast<size_t>(slot)] = other || (below && slot > end) ? 0 : -1;
     if (!other) node.root_position = view.length();
   }

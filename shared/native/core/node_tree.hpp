@@ -26,14 +26,16 @@ class NodeTree {
   int64_t capacity() const { return static_cast<int64_t>(nodes_.size()); }
   const Node& node(int64_t slot) const { return nodes_[static_cast<size_t>(slot)]; }
 
-  // The node that would hang on `parent` (a slot, or -1: the committed context). Throws std::invalid_argument when
-  // the parent is another sequence's or hangs on a context that has moved on. `pending` are nodes behind size().
+  // The node that would hang on `parent` (a slot, or -1: the committed context). Throws std::invalid_argument
+  // when the parent is another sequence's or hangs on a context that has moved on. `pending` are nodes behind
+  // size().
   Node child(const std::shared_ptr<SequenceView>& view, int64_t parent, std::span<const Node> pending) const;
   void append(Node node);
 
   // Throws std::invalid_argument unless `path` goes down from the committed context of `view` node by node.
   void check_path(const SequenceView& view, std::span<const int32_t> path) const;
-  // Like check_path, for the path that commit() has just written: its first node hung on the context before it.
+  // Like check_path, for the path that commit() has just written: its first node hung on the context before
+  // it.
   void check_committed(const SequenceView& view, std::span<const int32_t> path) const;
 
   // map[old slot] = new slot or -1; fills it and moves the nodes. Order is kept.

@@ -6,9 +6,9 @@
 
 namespace ringline {
 
-// The angle of pair i at position p is p * base^(-2i / head_dim). It is kept as a fraction of a turn in 64 bits,
-// p * step_i mod 2^64, which is linear in p without any rounding: the angle between positions p and p - d is that
-// of d, bit for bit, for every p. Sine and cosine are taken in double precision.
+// The angle of pair i at position p is p * base^(-2i / head_dim). It is kept as a fraction of a turn in 64
+// bits, p * step_i mod 2^64, which is linear in p without any rounding: the angle between positions p and p -
+// d is that of d, bit for bit, for every p. Sine and cosine are taken in double precision.
 class Rope {
  public:
   Rope(double base, int64_t head_dim);

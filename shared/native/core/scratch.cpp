@@ -1,8 +1,8 @@
 #include "core/scratch.hpp"
 
-#include <stdexcept>
-#include <string>
 #include <utility>
+
+#include "core/require.hpp"
 
 namespace ringline {
 
@@ -10,16 +10,11 @@ namespace {
 
 constexpr int64_t kMaxCapacity = 1 << 13;
 
-void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
 int64_t checked_capacity(int64_t capacity, int64_t max_outputs) {
-  require(capacity >= 1 && capacity <= kMaxCapacity,
-          "a scratch holds 1 to " + std::to_string(kMaxCapacity) + " nodes, not " + std::to_string(capacity));
-  require(max_outputs >= 1 && max_outputs <= capacity,
-          "max_outputs must be 1 to the capacity of " + std::to_string(capacity) + ", not " +
-              std::to_string(max_outputs));
+  require(capacity >= 1 && capacity <= kMaxCapacity, "a scratch holds 1 to ", kMaxCapacity, " nodes, not ",
+          capacity);
+  require(max_outputs >= 1 && max_outputs <= capacity, "max_outputs must be 1 to the capacity of ", capacity,
+          ", not ", max_outputs);
   return capacity;
 }
 
@@ -30,7 +25,8 @@ int64_t tiles_of(int64_t slots) { return (slots + kBlockTokens - 1) / kBlockToke
 // One caller at a time, and no change of the views while a pass reads them.
 class Scratch::Use {
  public:
-  Use(std::atomic<bool>& busy, std::span<const std::shared_ptr<SequenceView>> views) : busy_(busy), views_(views) {
+  Use(std::atomic<bool>& busy, std::span<const std::shared_ptr<SequenceView>> views)
+      : busy_(busy), views_(views) {
     require(!busy_.exchange(true), "the scratch is in use by another thread");
     for (const auto& view : views_) view->begin_use();
   }
@@ -60,8 +56,10 @@ Scratch::Scratch(std::shared_ptr<Model> model, int64_t capacity, int64_t max_out
 
 void Scratch::check_views(const PassRequest& request) const {
   for (const auto& view : request.views) {
-    require(view->plane() == model_->plane(), "a view's plane is " + view->plane().describe() +
-                                                  ", the model's K/V is " + model_->plane().describe());
+    if (view->plane() != model_->plane()) {
+      refuse("a view's plane is ", view->plane().describe(), ", the model's K/V is ",
+             model_->plane().describe());
+    }
     require(view->length() < kMaxPosition - capacity(), "a sequence has reached the last position");
     view->check_visible();
   }
@@ -71,17 +69,17 @@ void Scratch::check_request(const PassRequest& request) const {
   const size_t n = request.tokens.size();
   require(n >= 1, "a pass needs at least one node");
   require(request.seq.size() == n && request.parents.size() == n,
-          "seq, tokens and parents must be equally long: " + std::to_string(request.seq.size()) + ", " +
-              std::to_string(n) + ", " + std::to_string(request.parents.size()));
-  require(static_cast<int64_t>(n) <= capacity() - size(),
-          std::to_string(n) + " nodes do not fit: the scratch holds " + std::to_string(size()) + " of " +
-              std::to_string(capacity()));
-  require(static_cast<int64_t>(request.outputs.size()) <= max_outputs_,
-          std::to_string(request.outputs.size()) + " outputs, the scratch has room for " +
-              std::to_string(max_outputs_));
+          "seq, tokens and parents must be equally long: ", request.seq.size(), ", ", n, ", ",
+          request.parents.size());
+  require(static_cast<int64_t>(n) <= capacity() - size(), n, " nodes do not fit: the scratch holds ", size(),
+          " of ", capacity());
+  require(static_cast<int64_t>(request.outputs.size()) <= max_outputs_, request.outputs.size(),
+          " outputs, the scratch has room for ", max_outputs_);
   for (const int32_t output : request.outputs) {
-    require(output >= 0 && static_cast<size_t>(output) < n, "output " + std::to_string(output) + " is not a node of " +
-                                                                "this pass (0 to " + std::to_string(n - 1) + ")");
+    require(output >= 0 && static_cast<size_t>(output) < n, "output ", output,
+            " is not a node of "
+            "this pass (0 to ",
+            n - 1, ")");
   }
   check_views(request);
 }
@@ -93,12 +91,10 @@ void Scratch::plan(const PassRequest& request) {
   for (size_t i = 0; i < request.tokens.size(); ++i) {
     const int32_t seq = request.seq[i];
     const int32_t token = request.tokens[i];
-    require(seq >= 0 && static_cast<size_t>(seq) < request.views.size(),
-            "node " + std::to_string(i) + ": sequence " + std::to_string(seq) + " is none of the " +
-                std::to_string(request.views.size()) + " views");
-    require(token >= 0 && token < model_->spec().n_vocab, "node " + std::to_string(i) + ": token " +
-                                                              std::to_string(token) + " is not in the vocabulary of " +
-                                                              std::to_string(model_->spec().n_vocab));
+    require(seq >= 0 && static_cast<size_t>(seq) < request.views.size(), "node ", i, ": sequence ", seq,
+            " is none of the ", request.views.size(), " views");
+    require(token >= 0 && token < model_->spec().n_vocab, "node ", i, ": token ", token,
+            " is not in the vocabulary of ", model_->spec().n_vocab);
     const std::shared_ptr<SequenceView>& view = request.views[static_cast<size_t>(seq)];
     pending_.push_back(tree_.child(view, request.parents[i], pending_));
     pass_.push_back({view.get(), size() + static_cast<int64_t>(i), pending_.back().position, token});
@@ -121,8 +117,8 @@ void Scratch::commit(SequenceView& view, std::span<const int32_t> path) {
   tree_.check_path(view, path);
   const int64_t length = view.length();
   const int64_t end = length + static_cast<int64_t>(path.size());
-  require(end <= view.covered(), "cannot commit positions " + std::to_string(length) + " to " + std::to_string(end) +
-                                     ": the block table covers them up to " + std::to_string(view.covered()));
+  require(end <= view.covered(), "cannot commit positions ", length, " to ", end,
+          ": the block table covers them up to ", view.covered());
   for (size_t i = 0; i < path.size(); ++i) {
     const int64_t slot = view.slot(length + static_cast<int64_t>(i));
     copy_position(tiles_.plane, tiles_.tile(path[i]), path[i] % kBlockTokens, view.tile(slot),

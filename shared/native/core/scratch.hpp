@@ -17,7 +17,7 @@ namespace ringline {
 
 struct PassRequest {
   std::span<const std::shared_ptr<SequenceView>> views;
-  std::span<const int32_t> seq;      // of each node, index into views
+  std::span<const int32_t> seq;  // of each node, index into views
   std::span<const int32_t> tokens;
   std::span<const int32_t> parents;  // -1, or a slot below the node's own
   std::span<const int32_t> outputs;  // indices of nodes whose logits are wanted
@@ -40,7 +40,8 @@ class Scratch {
 
   // Copies the path's K/V into the pool at view.length() ..., then advances the length.
   void commit(SequenceView& view, std::span<const int32_t> path);
-  // After commit(view, path). map[old slot] = new slot, -1 for a node that is gone; valid until the next call.
+  // After commit(view, path). map[old slot] = new slot, -1 for a node that is gone; valid until the next
+  // call.
   std::span<const int32_t> reroot(SequenceView& view, std::span<const int32_t> path);
   std::span<const int32_t> drop(SequenceView& view);
   void clear();

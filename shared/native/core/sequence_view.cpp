@@ -1,9 +1,9 @@
 #include "core/sequence_view.hpp"
 
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 #include <utility>
+
+#include "core/require.hpp"
 
 namespace ringline {
 
@@ -11,23 +11,17 @@ namespace {
 
 constexpr int64_t kMaxSlots = int64_t{1} << 24;
 
-void require(bool holds, const std::string& message) {
-  if (!holds) throw std::invalid_argument(message);
-}
-
 }  // namespace
 
-SequenceView::SequenceView(std::shared_ptr<KvPool> pool, int64_t plane, int64_t sink, int64_t ring, int64_t window)
+SequenceView::SequenceView(std::shared_ptr<KvPool> pool, int64_t plane, int64_t sink, int64_t ring,
+                           int64_t window)
     : pool_(std::move(pool)), plane_(static_cast<size_t>(plane)), sink_(sink), ring_(ring), window_(window) {
-  require(plane >= 0 && plane_ < pool_->n_planes(),
-          "plane " + std::to_string(plane) + " does not exist: the pool has " + std::to_string(pool_->n_planes()));
-  require(sink >= 0 && window >= 1, "sink must be >= 0 and window >= 1, not " + std::to_string(sink) + " and " +
-                                        std::to_string(window));
-  require(window <= kMaxVisible && sink <= kMaxVisible - window,
-          "sink + window must be <= " + std::to_string(kMaxVisible));
+  require(plane >= 0 && plane_ < pool_->n_planes(), "plane ", plane, " does not exist: the pool has ",
+          pool_->n_planes());
+  require(sink >= 0 && window >= 1, "sink must be >= 0 and window >= 1, not ", sink, " and ", window);
+  require(window <= kMaxVisible && sink <= kMaxVisible - window, "sink + window must be <= ", kMaxVisible);
   require(ring >= window && ring % kBlockTokens == 0 && ring <= kMaxSlots,
-          "ring must be a multiple of 16 that holds the window of " + std::to_string(window) + ", not " +
-              std::to_string(ring));
+          "ring must be a multiple of 16 that holds the window of ", window, ", not ", ring);
   ring_start_ = (sink + kBlockTokens - 1) / kBlockTokens * kBlockTokens;
   table_.assign(static_cast<size_t>((ring_start_ + ring) / kBlockTokens), -1);
 }
@@ -38,7 +32,7 @@ void SequenceView::check_idle() const {
 
 void SequenceView::set_length(int64_t length) {
   check_idle();
-  require(length >= 0 && length < kMaxPosition, "length must be in [0, 2^53), not " + std::to_string(length));
+  require(length >= 0 && length < kMaxPosition, "length must be in [0, 2^53), not ", length);
   length_ = length;
 }
 
@@ -46,13 +40,11 @@ void SequenceView::set_blocks(int64_t first, std::span<const int32_t> blocks) {
   check_idle();
   const auto entries = static_cast<int64_t>(table_.size());
   const auto count = static_cast<int64_t>(blocks.size());
-  require(first >= 0 && first <= entries && count <= entries - first,
-          "table entries [" + std::to_string(first) + ", +" + std::to_string(count) +
-              ") do not exist: this sequence has " + std::to_string(entries));
+  require(first >= 0 && first <= entries && count <= entries - first, "table entries [", first, ", +", count,
+          ") do not exist: this sequence has ", entries);
   for (const int32_t block : blocks) {
-    require(block == -1 || pool_->holds(block), "block " + std::to_string(block) +
-                                                    " does not exist: the pool has blocks 0 to " +
-                                                    std::to_string(pool_->n_blocks() - 1));
+    require(block == -1 || pool_->holds(block), "block ", block, " does not exist: the pool has blocks 0 to ",
+            pool_->n_blocks() - 1);
   }
   std::copy(blocks.begin(), blocks.end(), table_.begin() + first);
 }
@@ -78,7 +70,9 @@ int64_t SequenceView::first_hole(int64_t first, int64_t last) const {
   return last;
 }
 
-bool SequenceView::range_has_blocks(int64_t first, int64_t last) const { return first_hole(first, last) >= last; }
+bool SequenceView::range_has_blocks(int64_t first, int64_t last) const {
+  return first_hole(first, last) >= last;
+}
 
 int64_t SequenceView::covered() const {
   return first_hole(length_, std::max(length_, ring_ + window_start(length_)));
@@ -87,7 +81,7 @@ int64_t SequenceView::covered() const {
 void SequenceView::check_visible() const {
   const bool held = range_has_blocks(0, std::min(sink_, length_)) &&
                     range_has_blocks(std::min(window_start(length_), length_), length_);
-  require(held, "the block table has holes in what the token at position " + std::to_string(length_) + " sees");
+  require(held, "the block table has holes in what the token at position ", length_, " sees");
 }
 
 }  // namespace ringline

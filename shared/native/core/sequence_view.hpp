@@ -11,7 +11,7 @@
 
 namespace ringline {
 
-inline constexpr int64_t kMaxVisible = 1 << 17;    // sink + window, bounds every score buffer
+inline constexpr int64_t kMaxVisible = 1 << 17;  // sink + window, bounds every score buffer
 inline constexpr int64_t kMaxPosition = int64_t{1} << 53;
 
 // Sink S, ring N, window W; slots are addressed through the block table (slot / 16, slot % 16):

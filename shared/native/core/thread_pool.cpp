@@ -14,7 +14,8 @@ namespace ringline {
 namespace {
 
 constexpr int kMaxThreads = 256;
-constexpr int kSpins = 1000;  // some ten microseconds: a phase's tail is shorter, another process's turn is not
+constexpr int kSpins =
+    1000;  // some ten microseconds: a phase's tail is shorter, another process's turn is not
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -31,7 +32,8 @@ bool pin_to(int cpu) {
   return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
 }
 
-// The caller lends its thread for a job: pinned and with default rounding for that long, and as it was afterwards.
+// The caller lends its thread for a job: pinned and with default rounding for that long, and as it was
+// afterwards.
 class Borrowed {
  public:
   explicit Borrowed(int cpu) : cpu_(cpu) {
@@ -66,7 +68,8 @@ void check_affinity(const std::vector<int>& affinity) {
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads, std::vector<int> affinity) : size_(threads), affinity_(std::move(affinity)) {
+ThreadPool::ThreadPool(int threads, std::vector<int> affinity)
+    : size_(threads), affinity_(std::move(affinity)) {
   if (threads < 1 || threads > kMaxThreads) {
     throw std::invalid_argument("threads must be 1 to " + std::to_string(kMaxThreads) + ", not " +
                                 std::to_string(threads));

@@ -1,6 +1,7 @@
-// Threads that run one program together: all of them claim pieces of a phase from a counter, meet, and go on to
-// the next phase. Who waits spins for a few microseconds and then sleeps; nobody spins without bound, because on a
-// gateway with two cores the thread being waited for may need the very core that the spinning would occupy.
+// Threads that run one program together: all of them claim pieces of a phase from a counter, meet, and go on
+// to the next phase. Who waits spins for a few microseconds and then sleeps; nobody spins without bound,
+// because on a gateway with two cores the thread being waited for may need the very core that the spinning
+// would occupy.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +16,8 @@ namespace ringline {
 
 class ThreadPool {
  public:
-  // `affinity[i]` is the CPU of thread i (repeated when there are more threads); empty: wherever the system likes.
-  // Throws std::invalid_argument for a CPU that this process may not use.
+  // `affinity[i]` is the CPU of thread i (repeated when there are more threads); empty: wherever the system
+  // likes. Throws std::invalid_argument for a CPU that this process may not use.
   ThreadPool(int threads, std::vector<int> affinity);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -30,7 +31,8 @@ class ThreadPool {
     run_erased([](void* context, int worker) { (*static_cast<Job*>(context))(worker); }, &job);
   }
 
-  // Within a job. Calls work(first, last) for disjoint pieces of [0, items), `grain` items long, until none is left.
+  // Within a job. Calls work(first, last) for disjoint pieces of [0, items), `grain` items long, until none
+  // is left.
   template <class Work>
   void claim(int64_t items, int64_t grain, Work&& work) {
     for (;;) {
@@ -44,7 +46,8 @@ class ThreadPool {
   template <class After>
   void meet(After&& after) {
     const uint32_t generation = generation_.load(std::memory_order_relaxed);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < size_) return wait_past(generation_, generation);
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < size_)
+      return wait_past(generation_, generation);
     arrived_.store(0, std::memory_order_relaxed);
     next_.store(0, std::memory_order_relaxed);
     after();

@@ -1,6 +1,6 @@
-// Attention over blocks in two passes: all scores and their softmax first, then the weighted sum of the values.
-// A score is one chain of multiply-adds along head_dim; a softmax sum goes by logical index (lane = index mod 16);
-// a value sum goes key by key in logical order. Where a key lies changes none of these.
+// Attention over blocks in two passes: all scores and their softmax first, then the weighted sum of the
+// values. A score is one chain of multiply-adds along head_dim; a softmax sum goes by logical index (lane =
+// index mod 16); a value sum goes key by key in logical order. Where a key lies changes none of these.
 #include "kernels/engine_table.hpp"
 #include "kernels/simd.hpp"
 
@@ -48,7 +48,8 @@ int64_t score_tiles(const AttentionTask& task, const KvSegment* segments, int64_
   }
   const int64_t stride = score_stride(task.n_keys);
   for (int t = 0; t < T; ++t) {
-    for (int q = 0; q < Q; ++q) store_lanes(task.scores + (head + q) * stride + at, sums[t][q], segments[t].mask);
+    for (int q = 0; q < Q; ++q)
+      store_lanes(task.scores + (head + q) * stride + at, sums[t][q], segments[t].mask);
     at += __builtin_popcount(segments[t].mask);
   }
   return at;

@@ -6,8 +6,9 @@
 
 namespace ringline {
 
-// 16 consecutive slots of one block (of the pool or of a scratch), of which `mask` says which lanes are attended.
-// `plane` is the block's plane (see Plane in core/kv_pool.hpp); `sink` picks the query's second rotation.
+// 16 consecutive slots of one block (of the pool or of a scratch), of which `mask` says which lanes are
+// attended. `plane` is the block's plane (see Plane in core/kv_pool.hpp); `sink` picks the query's second
+// rotation.
 struct KvSegment {
   const uint16_t* plane;
   uint32_t mask;
@@ -18,10 +19,10 @@ struct KvSegment {
 struct AttentionTask {
   const KvSegment* segments;  // in logical order: sink, window, ancestors, the token itself
   int64_t n_segments;
-  int64_t n_keys;      // lanes set in all masks
-  int64_t k_offset;    // of this layer and K/V head, in elements from a segment's plane
+  int64_t n_keys;    // lanes set in all masks
+  int64_t k_offset;  // of this layer and K/V head, in elements from a segment's plane
   int64_t v_offset;
-  int64_t head_dim;    // multiple of 32
+  int64_t head_dim;  // multiple of 32
   int64_t group;
   const float* query;       // [group, head_dim], rotated and scaled by 1 / sqrt(head_dim)
   const float* query_sink;  // the same, rotated for the sink
@@ -34,8 +35,8 @@ inline constexpr int64_t score_stride(int64_t n_keys) { return (n_keys + 15) / 1
 struct Rotation {
   const float* cos;  // [head_dim / 2]
   const float* sin;
-  int64_t half;      // head_dim / 2
-  bool adjacent;     // pairs (2i, 2i + 1) as in GGUF's llama layout; otherwise (i, i + half)
+  int64_t half;   // head_dim / 2
+  bool adjacent;  // pairs (2i, 2i + 1) as in GGUF's llama layout; otherwise (i, i + half)
 };
 
 struct EngineKernels {

@@ -96,8 +96,8 @@ inline Vec scale_exponent(Vec a, Vec b) {
 struct Vec {
   float32x4_t v[4];
 };
-#define RINGLINE_EACH(expression)            \
-  Vec r;                                     \
+#define RINGLINE_EACH(expression)                  \
+  Vec r;                                           \
   for (int i = 0; i < 4; ++i) r.v[i] = expression; \
   return r
 inline Vec broadcast(float x) { RINGLINE_EACH(vdupq_n_f32(x)); }
@@ -119,7 +119,8 @@ inline Vec fma(Vec a, Vec b, Vec c) { RINGLINE_EACH(vfmaq_f32(c.v[i], a.v[i], b.
 inline Vec max(Vec a, Vec b) { RINGLINE_EACH(vmaxq_f32(a.v[i], b.v[i])); }
 inline Vec min(Vec a, Vec b) { RINGLINE_EACH(vminq_f32(a.v[i], b.v[i])); }
 inline Vec where_ge(Vec a, Vec b, Vec value) {
-  RINGLINE_EACH(vreinterpretq_f32_u32(vandq_u32(vcgeq_f32(a.v[i], b.v[i]), vreinterpretq_u32_f32(value.v[i]))));
+  RINGLINE_EACH(
+      vreinterpretq_f32_u32(vandq_u32(vcgeq_f32(a.v[i], b.v[i]), vreinterpretq_u32_f32(value.v[i]))));
 }
 inline uint32_t equal_mask(Vec a, Vec b) {
   const uint32_t bits[4] = {1, 2, 4, 8};
@@ -139,8 +140,8 @@ inline Vec scale_exponent(Vec a, Vec b) {
 struct Vec {
   float v[kLanes];
 };
-#define RINGLINE_EACH(expression)                        \
-  Vec r;                                                 \
+#define RINGLINE_EACH(expression)                       \
+  Vec r;                                                \
   for (int i = 0; i < kLanes; ++i) r.v[i] = expression; \
   return r
 
@@ -161,7 +162,8 @@ inline float half_to_float(uint16_t h) {
   if ((h & 0x7c00u) == 0x7c00u) return float_of(sign | 0x7f800000u | magnitude);
   return float_of(sign | bits_of(float_of(magnitude) * 0x1p112f));
 }
-// Round to nearest even. Adding a power of two whose last place is the half's makes the adder do the rounding.
+// Round to nearest even. Adding a power of two whose last place is the half's makes the adder do the
+// rounding.
 inline uint16_t float_to_half(float x) {
   const uint32_t bits = bits_of(x);
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
@@ -197,7 +199,9 @@ inline uint32_t equal_mask(Vec a, Vec b) {
   for (int i = 0; i < kLanes; ++i) mask |= static_cast<uint32_t>(a.v[i] == b.v[i]) << i;
   return mask;
 }
-inline Vec scale_exponent(Vec a, Vec b) { RINGLINE_EACH(float_of(bits_of(a.v[i]) + (bits_of(b.v[i]) << 23))); }
+inline Vec scale_exponent(Vec a, Vec b) {
+  RINGLINE_EACH(float_of(bits_of(a.v[i]) + (bits_of(b.v[i]) << 23)));
+}
 #undef RINGLINE_EACH
 
 #endif
