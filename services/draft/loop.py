@@ -84,12 +84,21 @@ class Loop:
 
     def _state(self, state: SeqState) -> None:
         followed = self._followed.get(state.seq)
-        if followed is not None and state.tokens:
+        if followed is not None:
+            self._follow(followed, state)
+        if self._mailbox is not None:
+            self._mailbox.put(state)
+
+    def _follow(self, followed: Followed, state: SeqState) -> None:
+        if state.epoch != followed.epoch + 1:
+            _log.warning("a state is missing: not drafted until the next snapshot", seq=state.seq)
+            del self._followed[state.seq]
+            return
+        followed.epoch = state.epoch
+        if state.tokens:
             followed.source.advance(state.tokens)
             followed.known += len(state.tokens)
             self._propose(state.seq)
-        if self._mailbox is not None:
-            self._mailbox.put(state)
 
     def _close(self, message: SeqClose) -> None:
         self._followed.pop(message.seq, None)

@@ -13,7 +13,7 @@ from services.draft.mailbox import Mailbox
 from shared.config.errors import RinglineError
 
 IDLE_S = 1.0
-NICENESS = 15
+NICENESS = 19
 
 _log = structlog.get_logger()
 

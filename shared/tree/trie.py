@@ -91,8 +91,7 @@ class TokenTrie:
         the rest is dropped. A node that is already there keeps the larger `logq` and the source that gave
         it. ValueError when the lists disagree or a parent does not come before its child.
         """
-        if not len(tokens) == len(parents) == len(sources) == len(logq):
-            raise ValueError(f"a tree of {len(tokens)} tokens has {len(parents)} parents, {len(logq)} logq")
+        _check_tree(len(tokens), parents, len(sources), len(logq))
         passed = self._since(base)
         if passed is None:
             return 0
@@ -101,10 +100,7 @@ class TokenTrie:
         start: Node | int = 0 if passed else self.root
         fitting = 0
         for i, token in enumerate(tokens):
-            parent = parents[i]
-            if not -1 <= parent < i:
-                raise ValueError(f"node {i} of a tree has parent {parent}: parents come before children")
-            place = start if parent == -1 else places[parent]
+            place = start if parents[i] == -1 else places[parents[i]]
             if isinstance(place, Node):
                 places.append(self._child(place, token, sources[i], logq[i]))
                 fitting += 1
@@ -204,3 +200,11 @@ class TokenTrie:
         for node in [self.root, *chosen.nodes]:
             node.children = {t: child for t, child in node.children.items() if id(child) in kept}
         self.size = len(chosen.nodes)
+
+
+def _check_tree(n: int, parents: Sequence[int], sources: int, logq: int) -> None:
+    if not n == len(parents) == sources == logq:
+        raise ValueError(f"a tree of {n} tokens has {len(parents)} parents, {sources} sources, {logq} logq")
+    for i, parent in enumerate(parents):
+        if not -1 <= parent < i:
+            raise ValueError(f"node {i} of a tree has parent {parent}: parents come before children")

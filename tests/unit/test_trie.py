@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shared.tree import LOWEST_LOGQ, TokenTrie
+from shared.tree import LOWEST_LOGQ, Node, TokenTrie
 
 Tree = tuple[list[int], list[int], list[int], list[float]]
 Paths = dict[tuple[int, ...], tuple[float, int]]
@@ -29,7 +29,7 @@ def trees(draw: st.DrawFn) -> Tree:
 
 def paths_of(trie: TokenTrie) -> Paths:
     found: Paths = {}
-    stack = [((), trie.root)]
+    stack: list[tuple[tuple[int, ...], Node]] = [((), trie.root)]
     while stack:
         path, node = stack.pop()
         for token, child in node.children.items():
@@ -157,8 +157,10 @@ def test_a_proposal_older_than_the_memory_is_dropped() -> None:
     ],
 )
 def test_a_malformed_tree_is_refused(tree: Tree) -> None:
+    trie = TokenTrie(base=0)
     with pytest.raises(ValueError, match="tree"):
-        TokenTrie(base=0).insert(0, *tree)
+        trie.insert(0, *tree)
+    assert trie.size == 0
 
 
 def test_probabilities_out_of_range_are_clamped() -> None:

@@ -1,0 +1,230 @@
+"""The loops of verifier and draft, message by message, over a bus of two lists."""
+
+from __future__ import annotations
+
+import mmap
+from collections import deque
+from collections.abc import Sequence as Seq
+from threading import Event
+from typing import cast
+
+import pytest
+
+from services.draft.loop import Loop as DraftLoop
+from services.draft.mailbox import Mailbox
+from services.verifier.acceptance import Verdict
+from services.verifier.batch import Limits, Plan
+from services.verifier.deferral import Deferral
+from services.verifier.engine import Engine, Failure, Outcome
+from services.verifier.loop import Loop
+from services.verifier.sequences import Sequence
+from shared.bus.client import BusClient
+from shared.bus.events import Joined, Lost
+from shared.bus.messages import (
+    Commit,
+    CommitFailed,
+    Message,
+    Proposal,
+    SeqClose,
+    SeqOpen,
+    SeqReleased,
+    SeqState,
+    Welcome,
+)
+from shared.kv import Attached
+from shared.native import KvPool
+
+PLANE = (1, 1, 64)
+BLOCKS = 8
+
+
+class Bus:
+    """Hands out what is queued and stops the loop when there is no more."""
+
+    def __init__(self, stop: Event, items: Seq[Message | Joined | Lost]) -> None:
+        self._stop = stop
+        self._items = deque(items)
+        self.sent: list[Message] = []
+        self.proposed: list[Proposal] = []
+
+    def receive(self, _timeout_s: float) -> Message | Joined | Lost | None:
+        if self._items:
+            return self._items.popleft()
+        self._stop.set()
+        return None
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def propose(self, proposal: Proposal) -> None:
+        self.proposed.append(proposal)
+
+    def working(self, busy: bool) -> None: ...
+
+
+class OneToken:
+    """An engine whose every pass computes what is pending and says 7; it fails sequences with a token 99."""
+
+    n_vocab = 100
+
+    def __init__(self) -> None:
+        self.drafts: list[list[int]] = []
+
+    def run(self, plan: Plan[Sequence]) -> list[Outcome | Failure]:
+        outcomes: list[Outcome | Failure] = []
+        for tree in plan.trees:
+            self.drafts.append(tree.drafts.tokens)
+            outcomes.append(self._outcome(tree.sequence, 1))
+        if plan.chunk is not None:
+            outcomes.append(self._outcome(plan.chunk.sequence, plan.chunk.length))
+        return outcomes
+
+    def _outcome(self, sequence: Sequence, written: int) -> Outcome | Failure:
+        if 99 in sequence.pending_tokens(written):
+            return Failure(sequence, "token 99")
+        sequence.view.length += written
+        return Outcome(sequence, written, Verdict([], [7], None))
+
+
+@pytest.fixture
+def pool() -> KvPool:
+    return KvPool(mmap.mmap(-1, KvPool.block_bytes([PLANE]) * BLOCKS), BLOCKS, [PLANE])
+
+
+def joined() -> Joined:
+    return Joined(Welcome(context_incarnation=1, generation=5))
+
+
+def snapshot(seq: int, tokens: list[int], **other: object) -> SeqOpen:
+    fields = {
+        "epoch": 0, "prompt_len": len(tokens), "kv_len": len(tokens) - 1, "draft_kv_len": 0,
+        "blocks": [0, 1], "sink": 0, "ring": 128, "window": 64, "max_tokens": 20,
+        "stop_tokens": [], "severity": 1,
+    }  # fmt: skip
+    return SeqOpen.model_validate({"seq": seq, "tokens": tokens, **fields, **other})
+
+
+def state(seq: int, epoch: int, kv_len: int, tokens: list[int]) -> SeqState:
+    return SeqState(seq=seq, epoch=epoch, kv_len=kv_len, tokens=tokens, first_block=0, blocks=[])
+
+
+def proposal(seq: int, base: int, tokens: list[int]) -> Proposal:
+    n = len(tokens)
+    return Proposal(
+        seq=seq, base=base, tokens=tokens, parents=list(range(-1, n - 1)), sources=[0] * n, logq=[-0.1] * n
+    )
+
+
+def verify(pool: KvPool, *items: Message | Joined | Lost) -> tuple[Bus, OneToken]:
+    stop = Event()
+    bus, engine = Bus(stop, items), OneToken()
+    limits = Limits(7, 32, 64)
+    loop = Loop(
+        cast(BusClient, bus), cast(Engine, engine), limits, Deferral(7, 0.0), lambda: Attached(pool, 5)
+    )
+    loop.run(stop)
+    return bus, engine
+
+
+def test_a_sequence_runs_one_commit_ahead_and_then_waits(pool: KvPool) -> None:
+    stop = Event()
+    bus = Bus(stop, [joined(), snapshot(1, [1, 2, 3])])
+    loop = Loop(
+        cast(BusClient, bus), cast(Engine, OneToken()), Limits(7, 32, 64), Deferral(7, 0.0),
+        lambda: Attached(pool, 5),
+    )  # fmt: skip
+    loop._drain()
+    for _ in range(5):
+        loop._step()
+    commits = [m for m in bus.sent if isinstance(m, Commit)]
+    assert [(c.epoch, c.kv_len, c.written, c.tokens) for c in commits] == [(0, 2, 1, [7]), (1, 3, 1, [7])]
+    bus._items.append(state(1, 1, 3, [7]))
+    loop._drain()
+    loop._step()
+    assert len(bus.sent) == 3
+
+
+def test_proposals_that_fit_are_verified_and_bad_ones_are_dropped(pool: KvPool) -> None:
+    broken = proposal(1, 3, [4, 5]).model_copy(update={"parents": [-1, 1]})
+    _, engine = verify(
+        pool,
+        joined(),
+        snapshot(1, [1, 2, 3]),
+        proposal(1, 3, [10, 11]),
+        proposal(1, 3, [12, 500]),
+        proposal(2, 3, [13]),
+        broken,
+        proposal(1, 9, [14]),
+    )
+    assert engine.drafts[0][:2] == [10, 11]
+    assert not {12, 13, 14, 500} & set(engine.drafts[0])
+
+
+def test_a_closed_sequence_is_released_also_when_it_is_unknown(pool: KvPool) -> None:
+    bus, engine = verify(
+        pool, joined(), snapshot(1, [1]), SeqClose(seq=1, reason="x"), SeqClose(seq=9, reason="x")
+    )
+    assert bus.sent == [SeqReleased(seq=1), SeqReleased(seq=9)]
+    assert engine.drafts == []
+
+
+def test_only_the_sequence_that_fails_is_given_up(pool: KvPool) -> None:
+    bus, _ = verify(pool, joined(), snapshot(1, [1, 99]), snapshot(2, [1, 2]))
+    assert [m.seq for m in bus.sent if isinstance(m, CommitFailed)] == [1]
+    assert [m.seq for m in bus.sent if isinstance(m, Commit)][:1] == [2]
+
+
+def test_a_snapshot_that_makes_no_sense_is_answered_not_obeyed(pool: KvPool) -> None:
+    bus, engine = verify(
+        pool, joined(), snapshot(1, [1, 2], blocks=[0, BLOCKS]), snapshot(2, [1, 2], kv_len=3)
+    )
+    assert [(m.seq, type(m)) for m in bus.sent] == [(1, CommitFailed), (2, CommitFailed)]
+    assert engine.drafts == []
+
+
+@pytest.mark.parametrize("strange", [state(1, 4, 6, [5, 5]), state(1, 1, 9, [7])])
+def test_a_state_that_is_not_its_own_makes_the_verifier_ask_for_a_snapshot(
+    pool: KvPool, strange: SeqState
+) -> None:
+    """A commit that context can never accept: it answers with what is true."""
+    bus, _ = verify(pool, joined(), snapshot(1, [1, 2, 3]), strange)
+    (asked,) = [m for m in bus.sent if isinstance(m, Commit)]
+    assert asked.epoch == 2**53 - 1
+    assert (asked.written, asked.tokens) == (0, [])
+
+
+def test_sequences_of_a_lost_context_are_dropped(pool: KvPool) -> None:
+    bus, engine = verify(pool, joined(), snapshot(1, [1, 2]), Lost("gone"))
+    assert bus.sent == []
+    assert engine.drafts == []
+
+
+def draft(pool: KvPool, mailbox: Mailbox | None, *items: Message | Joined | Lost) -> Bus:
+    stop = Event()
+    bus = Bus(stop, items)
+    DraftLoop(cast(BusClient, bus), True, mailbox, lambda: Attached(pool, 5)).run(stop)
+    return bus
+
+
+def test_retrieval_proposes_with_the_snapshot_and_with_every_state(pool: KvPool) -> None:
+    bus = draft(pool, None, joined(), snapshot(1, [1, 2, 3, 4, 1, 2]), state(1, 1, 6, [3]))
+    assert [(p.base, p.tokens[0]) for p in bus.proposed] == [(6, 3), (7, 4)]
+
+
+def test_a_missing_state_stops_retrieval_until_the_next_snapshot(pool: KvPool) -> None:
+    tokens = [1, 2, 3, 4, 1, 2]
+    again = snapshot(1, [*tokens, 3], epoch=3)
+    bus = draft(pool, None, joined(), snapshot(1, tokens), state(1, 2, 6, [3]), state(1, 3, 7, [4]), again)
+    assert [p.base for p in bus.proposed] == [6, 7]
+
+
+def test_a_prefix_is_not_drafted_for(pool: KvPool) -> None:
+    assert draft(pool, None, joined(), snapshot(1, [1, 2, 1, 2], max_tokens=0)).proposed == []
+
+
+def test_the_models_thread_gets_the_pool_and_the_news_and_closes_are_answered_at_once(pool: KvPool) -> None:
+    mailbox = Mailbox()
+    news = snapshot(1, [1, 2]), state(1, 1, 2, [3])
+    bus = draft(pool, mailbox, joined(), *news, SeqClose(seq=4, reason="x"))
+    assert bus.sent == [SeqReleased(seq=4)]
+    assert mailbox.take(0.0) == [pool, *news, SeqClose(seq=4, reason="x")]
