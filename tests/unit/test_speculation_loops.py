@@ -178,7 +178,8 @@ def test_a_snapshot_that_makes_no_sense_is_answered_not_obeyed(pool: KvPool) -> 
     bus, engine = verify(
         pool, joined(), snapshot(1, [1, 2], blocks=[0, BLOCKS]), snapshot(2, [1, 2], kv_len=3)
     )
-    assert [(m.seq, type(m)) for m in bus.sent] == [(1, CommitFailed), (2, CommitFailed)]
+    assert [m.seq for m in bus.sent if isinstance(m, CommitFailed)] == [1, 2]
+    assert len(bus.sent) == 2
     assert engine.drafts == []
 
 
