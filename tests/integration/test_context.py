@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -139,6 +140,7 @@ class World:
             client.close("done")
         for role in list(self.processes):
             self.kill(role)
+        shutil.rmtree(self.directory)
 
 
 @pytest.fixture
