@@ -27,10 +27,6 @@ class Worker:
         self._nice = nice
         self._thread = threading.Thread(target=self._run, name="draft-model", daemon=True)
 
-    @property
-    def alive(self) -> bool:
-        return self._thread.is_alive()
-
     def start(self) -> None:
         self._thread.start()
 

@@ -154,11 +154,6 @@ class TokenTrie:
             yield from children
             stack.extend(children)
 
-    def clear(self) -> None:
-        """Drop every node; the base stays."""
-        self.root = Node(-1, -1, 0.0)
-        self.size = 0
-
     def _since(self, base: int) -> list[int] | None:
         """Tokens accepted after the first `base`; None when they are unknown."""
         passed = self.base - base

@@ -6,6 +6,7 @@ true one with a wrong turn, noise, old ones. Everything is compared with one tok
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import random
 import time
@@ -46,15 +47,14 @@ ALARMS = (
     "Press H9: hydraulic oil temperature 71 °C, filter clogging indicator on.",
     "九号压力机液压油温71℃，滤芯堵塞指示灯亮。",
 )
-DATA = Path(__file__).parents[2] / ".ringline"
 ANSWER = 24
 WINDOW = 256
 MAX_COMMIT = 64
 
 
 @pytest.fixture(scope="module")
-def file() -> ModelFile:
-    return open_model("smollm2-135m", Paths(data=DATA))
+def file(data_dir: Path) -> ModelFile:
+    return open_model("smollm2-135m", Paths(data=data_dir))
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +62,15 @@ def models(file: ModelFile) -> dict[int, Model]:
     return {threads: file.load(threads) for threads in (1, 2)}
 
 
-@pytest.fixture(scope="module")
-def prompts(file: ModelFile) -> list[list[int]]:
+def render(file: ModelFile) -> list[list[int]]:
     tokenizer = file.tokenizer()
     form = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
     return [tokenizer.encode_special(form.format(alarm)) for alarm in ALARMS]
+
+
+@pytest.fixture(scope="module")
+def prompts(file: ModelFile) -> list[list[int]]:
+    return render(file)
 
 
 class Plant:
@@ -100,12 +104,12 @@ class Plant:
 
 @dataclass
 class Run:
-    """What a sequence answered; `logits` of every accepted node, in order."""
+    """What a sequence answered; `logits`: a digest of every accepted node's row, in order."""
 
     tokens: list[int] = field(default_factory=list)
     finish: str | None = None
     passes: int = 0
-    logits: list[NDArray[np.float32]] = field(default_factory=list)
+    logits: list[bytes] = field(default_factory=list)
 
 
 class Recorder(Engine):
@@ -136,6 +140,10 @@ class Recorder(Engine):
         return rows
 
 
+def digest(row: NDArray[np.float32]) -> bytes:
+    return hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+
+
 def acknowledge(sequence: Sequence) -> None:
     state = SeqState(
         seq=sequence.seq,
@@ -163,7 +171,7 @@ def run(engine: Recorder, limits: Limits, sequences: list[Sequence], proposer: P
             record.passes += 1
             record.tokens += outcome.verdict.tokens
             record.finish = outcome.verdict.finish
-            record.logits += [engine.rows[row] for row in rows.get(sequence.seq, [])]
+            record.logits += [digest(engine.rows[row]) for row in rows.get(sequence.seq, [])]
             sequence.advance(outcome.written, outcome.verdict, time.monotonic())
             acknowledge(sequence)
     return runs
@@ -200,13 +208,49 @@ class Arbitrary(Proposer):
 @pytest.fixture(scope="module")
 def plain(file: ModelFile, models: dict[int, Model], prompts: list[list[int]]) -> dict[int, Run]:
     """Every prompt alone, token by token, one thread, chunks of one."""
-    limits = Limits(0, 1, 1)
-    engine = Recorder(models[1], limits)
+    return answer_plainly(models[1], prompts, file.info.stop_tokens, chunk=1, answer=ANSWER)
+
+
+def answer_plainly(
+    model: Model, prompts: list[list[int]], stop: tuple[int, ...], chunk: int, answer: int
+) -> dict[int, Run]:
+    limits = Limits(0, 1, chunk)
+    engine = Recorder(model, limits)
     runs: dict[int, Run] = {}
     for seq, prompt in enumerate(prompts, start=1):
-        sequence = Plant(models[1], 32).open(seq, prompt, file.info.stop_tokens)
+        sequence = Plant(model, 32).open(seq, prompt, stop, answer)
         runs |= run(engine, limits, [sequence], Proposer())
     return runs
+
+
+def check_speculation(
+    model: Model,
+    prompts: list[list[int]],
+    stop: tuple[int, ...],
+    plain: dict[int, Run],
+    chunk: int,
+    company: int,
+    answer: int,
+) -> None:
+    """Groups of `company` + 1 sequences with arbitrary proposals answer as they did alone and plainly."""
+    limits = Limits(7, 24, chunk, min_score=-1e9)
+    engine = Recorder(model, limits)
+    truth = {seq: record.tokens for seq, record in plain.items()}
+    proposer = Arbitrary(truth, engine.n_vocab, seed=model.threads * 100 + chunk)
+    numbers = list(truth)
+    passes = 0
+    for begin in range(0, len(numbers), company + 1):
+        plant = Plant(model)
+        members = numbers[begin : begin + company + 1]
+        group = [plant.open(n, prompts[n - 1], stop, answer) for n in members]
+        for seq, record in run(engine, limits, group, proposer).items():
+            assert record.tokens == plain[seq].tokens
+            assert record.finish == plain[seq].finish
+            assert record.logits == plain[seq].logits
+            passes += record.passes
+    answers = sum(len(record.tokens) for record in plain.values())
+    chunks = sum(-(-len(prompt) // chunk) for prompt in prompts)
+    assert passes - chunks < 0.8 * answers, "the proposals were used"
 
 
 @pytest.mark.parametrize(("threads", "chunk", "company"), [(1, 64, 0), (2, 16, 2), (2, 1, 0), (1, 16, 2)])
@@ -219,25 +263,16 @@ def test_any_proposals_give_the_tokens_and_logits_of_plain_decoding(
     chunk: int,
     company: int,
 ) -> None:
-    limits = Limits(7, 24, chunk, min_score=-1e9)
-    engine = Recorder(models[threads], limits)
-    truth = {seq: record.tokens for seq, record in plain.items()}
-    proposer = Arbitrary(truth, engine.n_vocab, seed=threads * 100 + chunk)
-    numbers = list(truth)
-    passes = 0
-    for begin in range(0, len(numbers), company + 1):
-        plant = Plant(models[threads])
-        group = [
-            plant.open(n, prompts[n - 1], file.info.stop_tokens) for n in numbers[begin : begin + company + 1]
-        ]
-        for seq, record in run(engine, limits, group, proposer).items():
-            assert record.tokens == plain[seq].tokens
-            assert record.finish == plain[seq].finish
-            assert np.array_equal(np.array(record.logits), np.array(plain[seq].logits))
-            passes += record.passes
-    answers = sum(len(record.tokens) for record in plain.values())
-    chunks = sum(-(-len(prompt) // chunk) for prompt in prompts)
-    assert passes - chunks < 0.8 * answers, "the proposals were used"
+    check_speculation(models[threads], prompts, file.info.stop_tokens, plain, chunk, company, ANSWER)
+
+
+@pytest.mark.timeout(600)
+def test_the_large_target_too_is_not_changed_by_any_proposals(data_dir: Path) -> None:
+    """Qwen2.5-Coder-1.5B, with two threads, short chunks and company against one thread, alone."""
+    file = open_model("qwen2.5-coder-1.5b", Paths(data=data_dir))
+    prompts, stop = render(file), file.info.stop_tokens
+    plain = answer_plainly(file.load(1), prompts, stop, chunk=64, answer=10)
+    check_speculation(file.load(2), prompts, stop, plain, chunk=16, company=2, answer=10)
 
 
 def test_a_sequence_that_cannot_go_on_fails_alone(

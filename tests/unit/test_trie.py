@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shared.tree import LOWEST_LOGQ, Node, TokenTrie
 
@@ -78,12 +78,6 @@ class TrieMachine(RuleBasedStateMachine):
             p[depth:]: v for p, v in self.paths.items() if list(p[:depth]) == tokens and len(p) > depth
         }
         self.known += tokens
-
-    @precondition(lambda self: self.paths)
-    @rule()
-    def forget(self) -> None:
-        self.trie.clear()
-        self.paths = {}
 
     @invariant()
     def same(self) -> None:
