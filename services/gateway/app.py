@@ -7,6 +7,7 @@ bus pump ─────── Joined, Lost, messages ────────�
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import sqlite3
@@ -16,9 +17,10 @@ from collections import deque
 
 import structlog
 
-from services.gateway.intake import Intake
+from services.gateway.events import Connected, Delivery, Disconnected, Wake
+from services.gateway.intake import Intake, reroute
 from services.gateway.journal import Journal, JournalFull
-from services.gateway.mqtt import RECEIVE_MAXIMUM, Connected, Delivery, Disconnected, MqttLink
+from services.gateway.mqtt import RECEIVE_MAXIMUM, MqttLink
 from services.gateway.outbox import Outbox
 from services.gateway.prompt import Prompter
 from services.gateway.pump import BusPump
@@ -35,9 +37,10 @@ from shared.model.open import open_model
 EVENTS = 256
 _TURN_S = 0.1
 _HELD_RETRY_S = 1.0
+_SETTLE_S = 1.0
 
 _log = structlog.get_logger()
-Event = Delivery | Connected | Disconnected | Joined | Lost | Message
+Event = Delivery | Connected | Disconnected | Wake | Joined | Lost | Message
 
 
 def main(settings: Settings, stop: threading.Event) -> int:
@@ -54,6 +57,7 @@ def main(settings: Settings, stop: threading.Event) -> int:
         vocabulary_hash=model.info.vocabulary_hash,
     )
     journal = Journal(settings.paths.data / "journal.db", settings.gateway.journal_max_alarms)
+    reroute(journal, routes, settings.gateway.dead_letter_topic)
     gateway = Gateway(settings, routes, journal, prompter, BusClient(Endpoints.of(settings.paths), hello))
     try:
         gateway.run(stop)
@@ -89,6 +93,15 @@ class Gateway:
             deliveries = self._handle(self._drain())
             self._take(deliveries)
             self._advance()
+        self._settle()
+
+    def _settle(self) -> None:
+        """Hear the broker out about what was published: it is not to be published again at the next start."""
+        deadline = time.monotonic() + _SETTLE_S
+        while self._outbox.flying and time.monotonic() < deadline:
+            self._handle(self._drain())
+            with contextlib.suppress(sqlite3.Error):
+                self._outbox.settle()
 
     def close(self) -> None:
         self._link.close()
@@ -119,7 +132,7 @@ class Gateway:
                 self._journal_failed(error)
         return deliveries
 
-    def _on(self, event: Connected | Disconnected | Joined | Lost | Message) -> None:
+    def _on(self, event: Connected | Disconnected | Wake | Joined | Lost | Message) -> None:
         match event:
             case Connected():
                 self._outbox.connected(event.connection, event.max_packet)
@@ -133,6 +146,8 @@ class Gateway:
                 _log.warning("context is gone, alarms wait for it", reason=event.reason)
                 self._requests.lost()
                 self._pump.lost_seen()
+            case Wake():
+                pass  # the outbox looks every turn
             case _:
                 self._requests.handle(event)
 

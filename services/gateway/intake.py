@@ -9,8 +9,8 @@ import structlog
 from services.gateway.alarm import Alarm, parse_alarm
 from services.gateway.answers import dead_letter
 from services.gateway.dedupe import Arrival, digest, duplicate_of
+from services.gateway.events import Delivery
 from services.gateway.journal import Entry, Journal, State
-from services.gateway.mqtt import Delivery
 from services.gateway.payload import PayloadError, check_size
 from services.gateway.routes import RouteTable, Target
 from shared.config.settings import Settings
@@ -76,6 +76,26 @@ class Intake:
         topic = delivery.topic.decode("utf-8", "backslashreplace")
         _log.info("duplicate ignored", topic=topic, of=earlier.seq, retained=delivery.retained)
         return True
+
+
+def reroute(journal: Journal, routes: RouteTable, dead_letter_topic: str) -> None:
+    """Give what an earlier configuration left unanswered the profiles and topics of this one.
+
+    An alarm whose route is gone is answered on the dead-letter topic: nothing is published elsewhere.
+    """
+    with journal.batch():
+        journal.redirect_dead_letters(dead_letter_topic)
+        for topic, profile, out_topic in journal.addresses():
+            target = _resolve_or_none(routes, topic) or Target(profile, dead_letter_topic)
+            if target != Target(profile, out_topic):
+                journal.redirect(topic, target.profile, target.answer)
+
+
+def _resolve_or_none(routes: RouteTable, topic: str) -> Target | None:
+    try:
+        return routes.resolve(topic)
+    except PayloadError:
+        return None
 
 
 def _arrival(delivery: Delivery, alarm: Alarm | None) -> Arrival:

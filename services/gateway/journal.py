@@ -24,6 +24,7 @@ from services.gateway.dedupe import Arrival, Seen
 from services.gateway.journal_file import open_database
 
 _CANDIDATES = 8  # earlier alarms compared with a new one
+_OPEN = "state IN (0, 1, 2) AND outcome IS NOT ?"  # not through, and no dead letter
 _PRUNE = 64  # rows given up at once
 
 
@@ -205,6 +206,26 @@ class Journal:
             "UPDATE alarms SET state = outcome, payload = NULL, out_payload = NULL"
             " WHERE seq = ? AND state = ?",
             *(seq, State.PUBLISHING),
+        )
+
+    def addresses(self) -> list[tuple[str, str, str]]:
+        """Topic, profile and answer topic of the alarms that are not through."""
+        rows = self._db.execute(
+            f"SELECT DISTINCT topic, profile, out_topic FROM alarms WHERE {_OPEN}", (State.DEAD,)
+        )
+        return list(rows)
+
+    def redirect(self, topic: str, profile: str, out_topic: str) -> None:
+        """Answer what came on `topic` with `profile` to `out_topic`."""
+        self._change(
+            f"UPDATE alarms SET profile = ?, out_topic = ? WHERE {_OPEN} AND topic = ?",
+            *(profile, out_topic, State.DEAD, topic),
+        )
+
+    def redirect_dead_letters(self, out_topic: str) -> None:
+        self._change(
+            "UPDATE alarms SET out_topic = ? WHERE state = ? AND outcome = ?",
+            *(out_topic, State.PUBLISHING, State.DEAD),
         )
 
     def subscriptions(self) -> set[str]:

@@ -14,9 +14,9 @@ import contextlib
 import queue
 import random
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -28,6 +28,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from services.gateway.connecting import backoff, packet_bytes, plain, read_password, tls_context, topic_bytes
+from services.gateway.events import Confirmed, Connected, Delivery, Disconnected, Event, Wake
 from shared.config.settings import Mqtt
 
 RECEIVE_MAXIMUM = 64  # alarms the broker may have under way to us, unacknowledged
@@ -35,44 +36,10 @@ MAX_PACKET_BYTES = 32 << 20  # what larger packets hold the broker throws away, 
 STREAM_BACKLOG = 256  # stream messages that may wait for a slow network
 _CONNECT_S = 5.0
 _QUEUE_WAIT_S = 5.0
+_STABLE_S = 5.0  # a connection that lasted so long was a good one
+_TAKEN_OVER = 0x8E  # MQTT 5, 2.4
 
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A message from the broker. `topic` is bytes because it may not be UTF-8; `size` is before cutting."""
-
-    topic: bytes
-    payload: bytes
-    size: int
-    qos: int
-    retained: bool
-    redelivered: bool
-    packet: int
-    connection: int
-
-
-@dataclass(frozen=True, slots=True)
-class Connected:
-    connection: int
-    max_packet: int | None  # the broker's limit, MQTT 5 only
-
-
-@dataclass(frozen=True, slots=True)
-class Disconnected:
-    connection: int
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """The broker's answer to a message of ours; `refused` is its reason when it did not take it."""
-
-    ticket: int
-    refused: str | None
-
-
-Event = Delivery | Connected | Disconnected
 
 
 class MqttLink:
@@ -170,8 +137,9 @@ class MqttLink:
         while not self._stop.is_set():
             self._connection += 1
             self._quiet = failures > 0
-            reached = self._live(self._connection)
-            failures = 0 if reached else failures + 1
+            began = time.monotonic()
+            good = self._live(self._connection) and time.monotonic() - began >= _STABLE_S
+            failures = 0 if good else failures + 1
             self._stop.wait(backoff(failures, random.random()))
 
     def _live(self, connection: int) -> bool:
@@ -237,7 +205,7 @@ class MqttLink:
         client.on_connect = self._careful(
             lambda _c, _u, _f, code, extra: self._on_connect(connection, code, extra)
         )
-        client.on_disconnect = self._careful(lambda *_: self._over.set())
+        client.on_disconnect = self._careful(lambda _c, _u, _f, code, _p: self._on_disconnect(code))
         client.on_message = self._careful(lambda _c, _u, message: self._on_message(connection, message))
         client.on_publish = self._careful(lambda _c, _u, mid, code, _p: self._confirm(mid, code))
         client.on_subscribe = self._careful(lambda _c, _u, _m, codes, _p: self._on_subscribe(codes))
@@ -279,6 +247,12 @@ class MqttLink:
         _log.info("connected to the broker", host=self._settings.host, port=self._settings.port)
         self._put(Connected(connection, self._max_packet))
 
+    def _on_disconnect(self, code: ReasonCode) -> None:
+        if self._up and code.is_failure:
+            hint = ": another client uses mqtt.client_id" if code.value == _TAKEN_OVER else ""
+            _log.warning(f"the connection to the broker is lost ({code}){hint}; connecting anew")
+        self._over.set()
+
     def _on_subscribe(self, codes: list[ReasonCode]) -> None:
         for topic, code in zip(self._filters, codes, strict=False):
             if code.is_failure:
@@ -309,6 +283,8 @@ class MqttLink:
                 self.confirmed.put(Confirmed(ticket, refused))
             elif self._early is not None:
                 self._early[mid] = refused
+        with contextlib.suppress(queue.Full):  # a full queue needs no waking
+            self._events.put_nowait(Wake())
 
     def _put(self, event: Event) -> bool:
         """False when the queue stays full for so long that the broker should rather send it again."""

@@ -16,7 +16,7 @@ from services.gateway.mqtt import MqttLink
 
 IN_FLIGHT = 16  # below the 20 that mosquitto takes at once
 _REFUSED_WAIT_S = 30.0
-_STRIKES = 8  # connections that ended while the same message was under way
+_STRIKES = 5  # connections that ended while the same message was under way
 
 _log = structlog.get_logger()
 
@@ -45,7 +45,7 @@ class Outbox:
 
     def pump(self) -> None:
         """Note what was acknowledged, publish what there is room for."""
-        self._settle()
+        self.settle()
         if self._connection is None:
             return
         now = time.monotonic()
@@ -66,7 +66,13 @@ class Outbox:
         if self._link.publish(self._connection, message.seq, message.topic, payload):
             self._flying.add(message.seq)
 
-    def _settle(self) -> None:
+    @property
+    def flying(self) -> bool:
+        """Whether the broker still has to acknowledge something."""
+        return bool(self._flying)
+
+    def settle(self) -> None:
+        """Note what the broker has acknowledged."""
         if self._link.confirmed.empty():
             return
         with self._journal.batch(), contextlib.suppress(queue.Empty):

@@ -11,7 +11,8 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 
-from services.gateway.mqtt import Connected, Delivery, Disconnected, MqttLink
+from services.gateway.events import Connected, Delivery, Disconnected
+from services.gateway.mqtt import MqttLink
 from shared.config.settings import Mqtt
 from tests.integration.gateway_world import Mosquitto, Plant
 

@@ -20,9 +20,9 @@ from services.gateway.answers import (
     stream_delta,
 )
 from services.gateway.connecting import backoff, read_password, tls_context, topic_bytes
-from services.gateway.intake import Intake
+from services.gateway.events import Delivery
+from services.gateway.intake import Intake, reroute
 from services.gateway.journal import Journal, State
-from services.gateway.mqtt import Delivery
 from services.gateway.routes import RouteTable
 from shared.bus.messages import Finished
 from shared.config.errors import RinglineError
@@ -95,6 +95,20 @@ def test_redelivery_after_a_crash_between_commit_and_acknowledgement_is_one_alar
     assert seq is not None
     assert intake.take(delivery(b"pump stopped", packet=5, redelivered=True)) is None
     assert len(journal.waiting(9)) == 1
+
+
+def test_what_an_earlier_configuration_left_is_answered_by_this_one(journal: Journal, intake: Intake) -> None:
+    """New profile and topic by the new routes; without a route the dead-letter topic, never an old topic."""
+    intake.take(delivery(b"one"))
+    intake.take(delivery(b"two", b"plant/2/alarm"))
+    intake.take(delivery(b"", b"plant/3/alarm"))
+    journal.finish(journal.waiting(1)[0].seq, b"{}", State.ANSWERED)
+    route = Route(topic="plant/1/+", profile="other", answer="new/{1}")
+    reroute(journal, RouteTable(Settings(routes=(route,))), "letters")
+    assert {(row.topic, row.profile, row.out_topic) for row in journal.waiting(9)} == {
+        ("plant/2/alarm", "p", "letters")
+    }
+    assert {out.topic for out in journal.outgoing(9)} == {"new/alarm", "letters"}
 
 
 @given(payload=st.binary(max_size=100), topic=st.binary(max_size=20))
