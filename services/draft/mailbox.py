@@ -14,33 +14,30 @@ Item: TypeAlias = SeqOpen | SeqState | SeqClose | KvPool
 
 
 class Mailbox:
-    """Ordered, and bounded by what is alive.
+    """Ordered, and bounded by what is alive, however long the reader takes.
 
     What is queued for a sequence that is closed or opened anew is dropped, and everything when the pool
-    changes.
+    changes. A closed sequence leaves a message only if the reader has it.
     """
 
     def __init__(self) -> None:
         self._items: list[Item] = []
         self._changed = Condition()
         self._closed = False
-        self._ended: set[int] = set()  # closed, and the model's thread does not know it yet
+        self._with_reader: set[int] = set()  # sequences that the reader has been told of
+        self._ended: set[int] = set()  # of these, what is over without the reader knowing it yet
 
     def put(self, item: Item) -> None:
         with self._changed:
-            if isinstance(item, KvPool):
-                self._items.clear()
-                self._ended.clear()
-            elif isinstance(item, SeqOpen | SeqClose):
-                self._items = [i for i in self._items if isinstance(i, KvPool) or i.seq != item.seq]
-            if isinstance(item, SeqClose):
-                self._ended.add(item.seq)
-            self._items.append(item)
-            self._changed.notify()
+            if not self._closed:
+                self._put(item)
+                self._changed.notify()
 
     def close(self) -> None:
+        """No more is taken or kept."""
         with self._changed:
             self._closed = True
+            self._items.clear()
             self._changed.notify()
 
     def take(self, timeout_s: float) -> list[Item] | None:
@@ -52,6 +49,8 @@ class Mailbox:
                 return None
             items, self._items = self._items, []
             self._ended.clear()
+            for item in items:
+                self._tell(item)
             return items
 
     @contextmanager
@@ -62,3 +61,24 @@ class Mailbox:
         """
         with self._changed:
             yield seq not in self._ended
+
+    def _put(self, item: Item) -> None:
+        if isinstance(item, KvPool):
+            self._items.clear()
+            self._ended |= self._with_reader
+        elif not isinstance(item, SeqState):
+            self._items = [i for i in self._items if isinstance(i, KvPool) or i.seq != item.seq]
+        if isinstance(item, SeqClose):
+            if item.seq not in self._with_reader:
+                return
+            self._ended.add(item.seq)
+        self._items.append(item)
+
+    def _tell(self, item: Item) -> None:
+        match item:
+            case SeqOpen(seq=seq):
+                self._with_reader.add(seq)
+            case SeqClose(seq=seq):
+                self._with_reader.discard(seq)
+            case KvPool():
+                self._with_reader.clear()

@@ -42,6 +42,8 @@ class Worker:
             self._draft(self._make())
         except (RinglineError, ValueError, RuntimeError, OSError, MemoryError) as error:
             _log.error("the cpu source has stopped; retrieval goes on", reason=str(error))
+        finally:
+            self._mailbox.close()
 
     def _draft(self, drafter: CpuDrafter) -> None:
         worked = False

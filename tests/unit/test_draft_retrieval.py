@@ -21,8 +21,9 @@ from services.draft.retrieval import (
     Retrieval,
     SuffixIndex,
 )
-from shared.bus.messages import SeqClose, SeqState
+from shared.bus.messages import SeqClose, SeqOpen, SeqState
 from shared.config.settings import Draft, Settings, Verifier
+from shared.native import KvPool
 
 token_lists = st.lists(st.integers(0, 2), max_size=60)
 
@@ -114,18 +115,62 @@ def state(seq: int) -> SeqState:
     return SeqState(seq=seq, epoch=1, kv_len=1, tokens=[1], first_block=0, blocks=[])
 
 
+def opened(seq: int) -> SeqOpen:
+    return SeqOpen(
+        seq=seq, epoch=0, tokens=[1], prompt_len=1, kv_len=0, draft_kv_len=0, blocks=[0], sink=0, ring=64,
+        window=32, max_tokens=8, stop_tokens=[], severity=1,
+    )  # fmt: skip
+
+
+def may_write(mailbox: Mailbox, seq: int) -> bool:
+    with mailbox.writing(seq) as allowed:
+        return allowed
+
+
 def test_news_of_a_closed_sequence_is_dropped_and_it_is_not_written_to() -> None:
     mailbox = Mailbox()
+    mailbox.put(opened(1))
+    mailbox.put(opened(2))
+    mailbox.take(0.0)
     mailbox.put(state(1))
     mailbox.put(state(2))
+    assert may_write(mailbox, 1)
     mailbox.put(SeqClose(seq=1, reason="done"))
-    with mailbox.writing(1) as allowed:
-        assert not allowed
-    with mailbox.writing(2) as allowed:
-        assert allowed
+    assert not may_write(mailbox, 1)
+    assert may_write(mailbox, 2)
     assert mailbox.take(0.0) == [state(2), SeqClose(seq=1, reason="done")]
-    with mailbox.writing(1) as allowed:
-        assert allowed, "the model's thread has heard of it now; a new sequence may have this number"
+
+
+def test_a_mailbox_that_nobody_reads_keeps_only_what_lives() -> None:
+    mailbox = Mailbox()
+    for seq in range(1, 500):
+        mailbox.put(opened(seq))
+        mailbox.put(state(seq))
+        mailbox.put(SeqClose(seq=seq, reason="done"))
+    mailbox.put(opened(500))
+    assert mailbox.take(0.0) == [opened(500)]
+
+
+def test_after_a_new_pool_nothing_is_written_until_the_reader_has_it() -> None:
+    mailbox = Mailbox()
+    mailbox.put(opened(1))
+    mailbox.take(0.0)
+    pool = KvPool(bytearray(KvPool.block_bytes([(1, 1, 64)])), 1, [(1, 1, 64)])
+    mailbox.put(state(1))
+    mailbox.put(pool)
+    mailbox.put(opened(1))
+    assert not may_write(mailbox, 1)
+    assert mailbox.take(0.0) == [pool, opened(1)]
+    assert may_write(mailbox, 1)
+
+
+def test_a_closed_mailbox_keeps_nothing() -> None:
+    mailbox = Mailbox()
+    mailbox.put(opened(1))
+    mailbox.close()
+    mailbox.put(opened(2))
+    assert mailbox.take(0.0) is None
+    assert mailbox._items == []
 
 
 def test_closing_the_mailbox_wakes_its_reader() -> None:

@@ -228,4 +228,4 @@ def test_the_models_thread_gets_the_pool_and_the_news_and_closes_are_answered_at
     news = snapshot(1, [1, 2]), state(1, 1, 2, [3])
     bus = draft(pool, mailbox, joined(), *news, SeqClose(seq=4, reason="x"))
     assert bus.sent == [SeqReleased(seq=4)]
-    assert mailbox.take(0.0) == [pool, *news, SeqClose(seq=4, reason="x")]
+    assert mailbox.take(0.0) == [pool, *news]
