@@ -99,6 +99,12 @@ class SpeculationPlant:
         with self._log.open("ab") as log:
             self.processes[name] = subprocess.Popen(command, cwd=ROOT, stderr=log, stdout=log)
 
+    def pause(self, name: str, seconds: float) -> None:
+        """Stop a process for a while, less than it takes to be missed."""
+        self.processes[name].send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self.processes[name].send_signal(signal.SIGCONT)
+
     def kill(self, name: str) -> None:
         """kill -9."""
         self.processes[name].send_signal(signal.SIGKILL)

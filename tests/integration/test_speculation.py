@@ -59,7 +59,7 @@ def test_answers_are_the_same_with_any_draft(
     plain: list[list[int]],
     sources: tuple[str, ...],
 ) -> None:
-    """Several sequences at once; drafts are used."""
+    """Several sequences at once; retrieval is fast enough to be used, the model may or may not be."""
     with SpeculationPlant(tmp_path, threads=1, sources=sources) as plant:
         plant.wait_welcome()
         plant.wait_joined("verifier", "draft")
@@ -69,7 +69,25 @@ def test_answers_are_the_same_with_any_draft(
             plant.submit(name, prompt, LONG)
         plant.wait_finished(*names)
         assert [plant.answers[name].tokens for name in names] == plain
-        assert sum(drafted(plant, name) for name in names) > 0, plant.log()
+        accepted = sum(drafted(plant, name) for name in names)
+        assert accepted > 0 or "retrieval" not in sources, plant.log()
+
+
+def test_what_the_draft_model_proposes_is_used(
+    tmp_path: Path, prefix: list[int], prompts: list[list[int]], plain: list[list[int]]
+) -> None:
+    """Target and draft are the same model here: the verifier is held up so that the draft gets ahead."""
+    with SpeculationPlant(tmp_path, threads=1, sources=("cpu",)) as plant:
+        plant.wait_welcome()
+        plant.wait_joined("verifier", "draft")
+        plant.register(prefix)
+        plant.submit("a", prompts[0], LONG)
+        for tokens in (5, 20, 35):
+            plant.wait_tokens("a", tokens)
+            plant.pause("verifier", 1.5)
+        plant.wait_finished("a")
+        assert plant.answers["a"].tokens == plain[0]
+        assert drafted(plant, "a") > 0, plant.log()
 
 
 def test_a_draft_killed_while_an_answer_streams_changes_nothing_and_is_used_again(
