@@ -16,6 +16,10 @@
 
 #include <cstdint>
 
+// Before a loop with a constant count: its iterations are laid out one after another, whatever the optimiser
+// thinks.
+#define RINGLINE_UNROLL _Pragma("GCC unroll 16")
+
 #define RINGLINE_STRING_(x) #x
 #define RINGLINE_STRING(x) RINGLINE_STRING_(x)
 // clang-format off
@@ -23,20 +27,3 @@
 // clang-format on
 #undef RINGLINE_STRING
 #undef RINGLINE_STRING_
-
-namespace ringline::RINGLINE_ISA {
-
-template <int kValue>
-struct Constant {
-  static constexpr int value = kValue;
-};
-
-template <int kCount, int kFrom = 0, class F>
-[[gnu::always_inline]] inline void unroll(F f) {
-  if constexpr (kFrom < kCount) {
-    f(Constant<kFrom>{});
-    unroll<kCount, kFrom + 1>(f);
-  }
-}
-
-}  // namespace ringline::RINGLINE_ISA

@@ -28,12 +28,20 @@ void any_tile(const uint8_t* tile, const PackedMatrix& w, const Activations& a, 
   }
 }
 
+template <TensorType kType, int kRows>
+constexpr void fill(TileFunctions& f) {
+  if constexpr (kRows > 0) {
+    f.of_rows[kRows] = any_tile<kType, kRows>;
+    fill<kType, kRows - 1>(f);
+  }
+}
+
 template <TensorType kType>
 constexpr TileFunctions tile_functions() {
   constexpr bool kFloat = layout_of(kType).column_bytes != 0;
   constexpr int kRowsMax = kFloat ? kFloatRows : kMaxRows;
   TileFunctions f{kRowsMax, kFloat ? kFloatRows : kBlockRows, {}};
-  unroll<kRowsMax>([&](auto r) { f.of_rows[r.value + 1] = any_tile<kType, r.value + 1>; });
+  fill<kType, kRowsMax>(f);
   return f;
 }
 

@@ -33,22 +33,26 @@ struct FloatTile {
   template <int kChain>
   [[gnu::always_inline]] void add_column(const uint8_t* tile, int64_t c) {
     const Floats w = load_column<kType>(tile + c * kColumnBytes, lane);
-    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-      sum[r.value][kChain] = multiply_add(w, broadcast(x[r.value * cols + c]), sum[r.value][kChain]);
-    });
+    RINGLINE_UNROLL for (int r = 0; r < kRows; r++) sum[r][kChain] =
+        multiply_add(w, broadcast(x[r * cols + c]), sum[r][kChain]);
   }
 
-  void run(const uint8_t* tile, float* out) {
-    for (auto& chains : sum)
-      for (Floats& s : chains) s = broadcast(0.0f);
+  [[gnu::always_inline]] void run(const uint8_t* tile, float* out) {
+    RINGLINE_UNROLL for (int r = 0; r < kRows; r++) {
+      RINGLINE_UNROLL for (int k = 0; k < kChains; k++) sum[r][k] = broadcast(0.0f);
+    }
     int64_t c = 0;
-    for (; c + kChains <= cols; c += kChains)
-      unroll<kChains>([&](auto k) __attribute__((always_inline)) { add_column<k.value>(tile, c + k.value); });
+    for (; c + kChains <= cols; c += kChains) {
+      add_column<0>(tile, c);
+      add_column<1>(tile, c + 1);
+      add_column<2>(tile, c + 2);
+      add_column<3>(tile, c + 3);
+    }
     if (c < cols) add_column<0>(tile, c);
     if (c + 1 < cols) add_column<1>(tile, c + 1);
     if (c + 2 < cols) add_column<2>(tile, c + 2);
-    for (int r = 0; r < kRows; r++)
-      store(out + r * kTileRows + lane, add(add(sum[r][0], sum[r][1]), add(sum[r][2], sum[r][3])));
+    RINGLINE_UNROLL for (int r = 0; r < kRows; r++)
+        store(out + r * kTileRows + lane, add(add(sum[r][0], sum[r][1]), add(sum[r][2], sum[r][3])));
   }
 };
 

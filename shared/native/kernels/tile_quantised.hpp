@@ -45,68 +45,66 @@ struct QuantisedTile {
   bool fetch;  // this is the first pass over the tile
   Floats sum[kRows][kRegisters];
 
-  template <class Visit>
-  [[gnu::always_inline]] static void each(Visit visit) {
-    unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-      unroll<kRegisters>([&](auto n) __attribute__((always_inline)) { visit(r, n); });
-    });
-  }
-
   // Minus the zero point's share: of a half group, or of the whole group at its first half.
   [[gnu::always_inline]] void begin(int64_t g, int half, Ints (&i)[kRows][kRegisters]) const {
-    each([&](auto r, auto n) __attribute__((always_inline)) {
-      if constexpr (F::kZero == 0) {
-        i[r.value][n.value] = broadcast(int32_t{0});
-      } else {
-        const int32_t* sums = rows.sum + 2 * (r.value * rows.groups + g);
-        i[r.value][n.value] = broadcast(-F::kZero * (F::kHalfScales ? sums[half] : sums[0] + sums[1]));
+    RINGLINE_UNROLL for (int r = 0; r < kRows; r++) {
+      int32_t zero = 0;
+      if constexpr (F::kZero != 0) {
+        const int32_t* sums = rows.sum + 2 * (r * rows.groups + g);
+        zero = -F::kZero * (F::kHalfScales ? sums[half] : sums[0] + sums[1]);
       }
-    });
+      RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) i[r][n] = broadcast(zero);
+    }
+  }
+
+  template <int kHalf, int kQuad>
+  [[gnu::always_inline]] void dot_quad(const uint8_t* group, const Quads (&quads)[kRows],
+                                       Ints (&i)[kRows][kRegisters]) const {
+    RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) {
+      const Bytes w = F::template weights<kHalf, kQuad>(group, lane + n * kLanes);
+      RINGLINE_UNROLL for (int r = 0; r < kRows; r++) i[r][n] =
+          F::template dot_quad<kQuad>(i[r][n], w, quads[r]);
+    }
   }
 
   template <int kHalf>
   [[gnu::always_inline]] void dot_half(const uint8_t* group, int64_t g, Ints (&i)[kRows][kRegisters]) const {
     const int8_t* q = rows.q + g * kGroup + kHalf * (kGroup / 2);
     Quads quads[kRows];
-    unroll<kRows>(
-        [&](auto r) __attribute__((always_inline)) { quads[r.value] = load_quads(q + r.value * rows.cols); });
-    unroll<4>([&](auto j) __attribute__((always_inline)) {
-      unroll<kRegisters>([&](auto n) __attribute__((always_inline)) {
-        const Bytes w = F::template weights<kHalf, j.value>(group, lane + n.value * kLanes);
-        unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-          i[r.value][n.value] = F::template dot_quad<j.value>(i[r.value][n.value], w, quads[r.value]);
-        });
-      });
-    });
+    RINGLINE_UNROLL for (int r = 0; r < kRows; r++) quads[r] = load_quads(q + r * rows.cols);
+    dot_quad<kHalf, 0>(group, quads, i);
+    dot_quad<kHalf, 1>(group, quads, i);
+    dot_quad<kHalf, 2>(group, quads, i);
+    dot_quad<kHalf, 3>(group, quads, i);
   }
 
   [[gnu::always_inline]] void scale_group(const uint8_t* header, int slot, int64_t g,
                                           const Ints (&i)[kSumHalves][kRows][kRegisters]) {
-    unroll<kRegisters>([&](auto n) __attribute__((always_inline)) {
-      const int from = lane + n.value * kLanes;
+    RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) {
+      const int from = lane + n * kLanes;
       const Floats d = F::d(header, from, slot);
       const Floats w0 = F::scale(header, from, slot, 0, d);
       const Floats w1 = F::kHalfScales ? F::scale(header, from, slot, 1, d) : w0;
       const Floats minimum = F::minimum(header, from, slot);
-      unroll<kRows>([&](auto r) __attribute__((always_inline)) {
-        const int64_t at = r.value * rows.groups + g;
-        Floats s = sum[r.value][n.value];
-        Floats scaled = multiply(to_floats(i[kSumHalves - 1][r.value][n.value]), w1);
-        if constexpr (F::kHalfScales) scaled = multiply_add(to_floats(i[0][r.value][n.value]), w0, scaled);
+      RINGLINE_UNROLL for (int r = 0; r < kRows; r++) {
+        const int64_t at = r * rows.groups + g;
+        Floats s = sum[r][n];
+        Floats scaled = multiply(to_floats(i[kSumHalves - 1][r][n]), w1);
+        if constexpr (F::kHalfScales) scaled = multiply_add(to_floats(i[0][r][n]), w0, scaled);
         s = multiply_add(scaled, broadcast(rows.scale[at]), s);
         if constexpr (F::kAddsMinimum) s = multiply_add(minimum, broadcast(rows.scaled_sum[at]), s);
         if constexpr (F::kSubtractsMinimum) s = subtract_product(minimum, broadcast(rows.scaled_sum[at]), s);
-        sum[r.value][n.value] = s;
-      });
-    });
+        sum[r][n] = s;
+      }
+    }
+  }
+
+  [[gnu::always_inline]] static void fetch_ahead(const uint8_t* p, int bytes) {
+    RINGLINE_UNROLL for (int at = 0; at < bytes; at += kVectorBytes) prefetch(p + kPrefetchBytes + at);
   }
 
   [[gnu::always_inline]] void add_group(const uint8_t* header, const uint8_t* group, int slot, int64_t g) {
-    if (fetch) {
-      unroll<kLayout.group_bytes / kVectorBytes>([&](auto line) __attribute__((always_inline)) {
-        prefetch(group + kPrefetchBytes + line.value * kVectorBytes);
-      });
-    }
+    if (fetch) fetch_ahead(group, kLayout.group_bytes);
     Ints i[kSumHalves][kRows][kRegisters];
     begin(g, 0, i[0]);
     dot_half<0>(group, g, i[0]);
@@ -117,21 +115,20 @@ struct QuantisedTile {
 
   // Sums for `lane` and on into out[kRows][kTileRows].
   [[gnu::always_inline]] void run(const uint8_t* tile, int64_t groups, float* out) {
-    each([&](auto r, auto n) __attribute__((always_inline)) { sum[r.value][n.value] = broadcast(0.0f); });
+    RINGLINE_UNROLL for (int r = 0; r < kRows; r++) {
+      RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) sum[r][n] = broadcast(0.0f);
+    }
     for (int64_t first = 0; first < groups; first += kLayout.groups) {
       const uint8_t* header = tile;
-      if (fetch) {
-        unroll<kLayout.header_bytes / kVectorBytes>([&](auto line) __attribute__((always_inline)) {
-          prefetch(header + kPrefetchBytes + line.value * kVectorBytes);
-        });
-      }
+      if (fetch) fetch_ahead(header, kLayout.header_bytes);
       tile += kLayout.header_bytes;
       for (int slot = 0; slot < kLayout.groups && first + slot < groups; slot++, tile += kLayout.group_bytes)
         add_group(header, tile, slot, first + slot);
     }
-    each([&](auto r, auto n) __attribute__((always_inline)) {
-      store(out + r.value * kTileRows + lane + n.value * kLanes, sum[r.value][n.value]);
-    });
+    RINGLINE_UNROLL for (int r = 0; r < kRows; r++) {
+      RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++)
+          store(out + r * kTileRows + lane + n * kLanes, sum[r][n]);
+    }
   }
 };
 
