@@ -202,13 +202,13 @@ class MqttLink:
             client.username_pw_set(self._settings.username, self._password)
         if self._tls is not None:
             client.tls_set_context(self._tls)
-        client.on_connect = self._careful(
-            lambda _c, _u, _f, code, extra: self._on_connect(connection, code, extra)
-        )
+        client.on_connect = self._careful(lambda _c, _u, _f, code, extra: self._on_connect(code, extra))
         client.on_disconnect = self._careful(lambda _c, _u, _f, code, _p: self._on_disconnect(code))
         client.on_message = self._careful(lambda _c, _u, message: self._on_message(connection, message))
         client.on_publish = self._careful(lambda _c, _u, mid, code, _p: self._confirm(mid, code))
-        client.on_subscribe = self._careful(lambda _c, _u, _m, codes, _p: self._on_subscribe(codes))
+        client.on_subscribe = self._careful(
+            lambda _c, _u, _m, codes, _p: self._on_subscribe(connection, codes)
+        )
         return client
 
     def _careful(self, callback: Callable[..., object]) -> Callable[..., None]:
@@ -225,7 +225,7 @@ class MqttLink:
 
     # --- callbacks, in paho's thread ---
 
-    def _on_connect(self, connection: int, code: ReasonCode, properties: Properties | None) -> None:
+    def _on_connect(self, code: ReasonCode, properties: Properties | None) -> None:
         if code.is_failure:
             if not self._quiet:
                 _log.warning(
@@ -235,6 +235,7 @@ class MqttLink:
             self._over.set()
             return
         assert self._client is not None
+        self._max_packet = getattr(properties, "MaximumPacketSize", None)
         if self._stale:
             self._client.unsubscribe(self._stale)
         if self._settings.version == "5":  # retained alarms only with the session's first subscription
@@ -242,10 +243,6 @@ class MqttLink:
             self._client.subscribe([(item, options) for item in self._filters])
         else:
             self._client.subscribe([(item, 1) for item in self._filters])
-        self._max_packet = getattr(properties, "MaximumPacketSize", None)
-        self._up = True
-        _log.info("connected to the broker", host=self._settings.host, port=self._settings.port)
-        self._put(Connected(connection, self._max_packet))
 
     def _on_disconnect(self, code: ReasonCode) -> None:
         if self._up and code.is_failure:
@@ -253,12 +250,16 @@ class MqttLink:
             _log.warning(f"the connection to the broker is lost ({code}){hint}; connecting anew")
         self._over.set()
 
-    def _on_subscribe(self, codes: list[ReasonCode]) -> None:
+    def _on_subscribe(self, connection: int, codes: list[ReasonCode]) -> None:
+        """Only now is the connection of use: an alarm before the first subscription reaches nobody."""
         for topic, code in zip(self._filters, codes, strict=False):
             if code.is_failure:
                 _log.error(
                     f'the broker refuses the subscription to "{topic}" ({code}): check its access rules'
                 )
+        self._up = True
+        _log.info("connected to the broker", host=self._settings.host, port=self._settings.port)
+        self._put(Connected(connection, self._max_packet))
 
     def _on_message(self, connection: int, message: paho.MQTTMessage) -> None:
         delivery = Delivery(
