@@ -7,7 +7,6 @@ namespace ringline {
 
 namespace {
 
-constexpr int64_t kSerialRows = 2;  // up to so many rows, what is done per row is done in the meeting
 constexpr int64_t kClaimBytes =
     1 << 16;  // weights claimed at once: long against a claim, short against a phase
 constexpr int64_t kInnerColumns = 128;  // most columns of gate and up that a thread computes at once

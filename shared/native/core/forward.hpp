@@ -12,6 +12,9 @@
 
 namespace ringline {
 
+// Up to so many rows, what is done per row is done in the meeting that ends a phase, by its last thread.
+inline constexpr int64_t kSerialRows = 2;
+
 // Activations of up to `rows` rows, as float32 and quantised.
 class ActivationBuffer {
  public:

@@ -6,12 +6,6 @@
 
 namespace ringline {
 
-namespace {
-
-constexpr int64_t kSerialRows = 2;
-
-}  // namespace
-
 // Ends the phase of the projections. Items are (slots of one tile, K/V head), so no two threads write into
 // the same cache line of keys.
 void Forward::rotate_and_store(int64_t layer) {

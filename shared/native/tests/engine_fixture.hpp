@@ -93,8 +93,8 @@ class TinyModel {
     write(name, 1, cols, values.data(), values.size() * sizeof(float));
   }
   void write(const std::string& name, int64_t rows, int64_t cols, const void* data, size_t bytes) {
-    const std::vector<char> padding(static_cast<size_t>(-offset_ & 63));
-    offset_ += static_cast<int64_t>(std::fwrite(padding.data(), 1, padding.size(), file_));
+    static constexpr char kPadding[64] = {};
+    offset_ += static_cast<int64_t>(std::fwrite(kPadding, 1, static_cast<size_t>(-offset_ & 63), file_));
     tensors.push_back({name, 0, rows, cols, offset_, static_cast<int64_t>(bytes)});
     offset_ += static_cast<int64_t>(std::fwrite(data, 1, bytes, file_));
   }
