@@ -92,7 +92,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--model", required=True, help="name in the catalogue, or the path of a GGUF")
     parser.add_argument(
-        "--data", type=Path, default=Paths().data, help="directory of models and weight caches"
+        "--data", type=Path, default=Path(".ringline"), help="directory of models and weight caches"
     )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--isa", default="", help="instruction-set variant (default: the best)")
