@@ -11,8 +11,8 @@
 namespace ringline::portable {
 
 inline constexpr int kLanes = 4;
-inline constexpr int kMaxRows = 4;
-inline constexpr int kBlockRows = 4;
+inline constexpr int kMaxRows = 2;
+inline constexpr int kBlockRows = 2;
 inline constexpr int kFloatRows = 1;
 inline constexpr int kZero8 = 0;
 constexpr int registers(int) { return 1; }
