@@ -174,7 +174,9 @@ class _Packer:
             write_directory(target, directory, PACK_LAYOUT)
             target.flush()
             os.fsync(target.fileno())
-            os.posix_fadvise(source.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            # The GGUF is not needed again. The new cache comes back in huge pages when it is mapped.
+            for written in (source, target):
+                os.posix_fadvise(written.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return directory
 
     def _tensor(
