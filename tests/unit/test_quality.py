@@ -32,4 +32,5 @@ def test_divergence_of_top_tokens_is_a_lower_bound() -> None:
     ids = np.argsort(-reference, -1)[:, :5].astype(np.int32)
     full = (np.exp(reference) * (reference - engine)).sum(-1)
     bound = divergence(ids, np.take_along_axis(reference, ids.astype(np.int64), -1), engine)
-    assert (bound <= full).all() and (bound >= 0.0).all()
+    assert (bound <= full).all()
+    assert (bound >= 0.0).all()
