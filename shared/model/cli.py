@@ -13,7 +13,8 @@ from rich.table import Table
 
 from shared.config.errors import RinglineError
 from shared.config.load import load_settings
-from shared.config.settings import Paths
+from shared.config.logging import configure_logging
+from shared.config.settings import Log, Paths
 from shared.model.cache_file import UnusableCacheError, damaged_part
 from shared.model.catalogue import CATALOGUE, find, known
 from shared.model.fetch import fetch, is_intact
@@ -30,6 +31,11 @@ Config = Annotated[
 Data = Annotated[
     Path | None, typer.Option("--data", help="Data directory; models are in its folder 'models'.")
 ]
+
+
+@app.callback()
+def _configure() -> None:
+    configure_logging(Log(format="console"), "models")
 
 
 @app.command("list")
