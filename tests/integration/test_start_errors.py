@@ -56,6 +56,9 @@ def test_a_missing_model_stops_the_plant_with_one_line_that_says_how_to_get_it(h
 
 
 def test_a_truncated_model_is_one_line(home: PlantHome, smollm2: Path) -> None:
+    cache = home.home / "data" / "cache"
+    cache.unlink()  # the shared one: this model is of no use to other tests
+    cache.mkdir()
     cut = home.home / "cut.gguf"
     with smollm2.open("rb") as source, cut.open("wb") as target:
         target.write(source.read(20_000_000))
