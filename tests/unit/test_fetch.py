@@ -170,3 +170,10 @@ def test_a_local_file_comes_before_the_hub(hub: Hub, tmp_path: Path, monkeypatch
     monkeypatch.setenv(MODEL_DIR_VARIABLE, str(tmp_path))
     assert fetch(ENTRY, tmp_path / "models", Said()).read_bytes() == BODY
     assert hub.ranges == []
+
+
+def test_only_left_overs_of_the_same_model_are_removed(hub: Hub, tmp_path: Path) -> None:
+    for name in (".tiny.wheels-x", ".other.wheels-x"):
+        (tmp_path / name).mkdir()
+    fetch(ENTRY, tmp_path, Said())
+    assert names(tmp_path) == [".other.wheels-x", "tiny.gguf"]
