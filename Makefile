@@ -74,10 +74,10 @@ test-native: $(VENV)/.packages
 	$(call native_tests,native-tests,Release,)
 
 test-asan: $(VENV)/.packages
-	$(call native_tests,asan,RelWithDebInfo,address$(comma)undefined)
+	$(call native_tests,asan,Sanitize,address$(comma)undefined)
 
 test-tsan: $(VENV)/.packages
-	$(call native_tests,tsan,RelWithDebInfo,thread)
+	$(call native_tests,tsan,Sanitize,thread)
 
 comma := ,
 
