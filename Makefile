@@ -10,13 +10,13 @@ TEST_MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
 NATIVE := CMakeLists.txt $(shell find shared/native \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \))
 CPP := $(filter %.cpp %.hpp,$(NATIVE))
 
-.PHONY: help demo test lint bench test-native test-asan test-tsan build clean mosquitto
+.PHONY: help demo test lint bench test-native test-asan test-tsan test-arm build clean mosquitto
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MODEL=smollm2-135m]   build, fetch the models, answer the bundled alarms'
 	@echo 'make test                        build, fetch the test models, run every test'
-	@echo 'make lint | bench | test-native | test-asan | test-tsan | clean'
+	@echo 'make lint | bench | test-native | test-asan | test-tsan | test-arm | clean'
 
 demo: build
 	$(BIN)/ringline demo --model $(MODEL)
@@ -65,7 +65,7 @@ mosquitto:
 
 define native_tests
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/$(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) \
-	  -DRINGLINE_PYTHON=OFF -DRINGLINE_NATIVE_TESTS=ON -DRINGLINE_SANITIZE=$(3)
+	  -DRINGLINE_PYTHON=OFF -DRINGLINE_NATIVE_TESTS=ON -DRINGLINE_SANITIZE=$(3) $(4)
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/$(1)
 	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir build/$(1)/shared/native --output-on-failure --no-tests=error
 endef
@@ -78,6 +78,17 @@ test-asan: $(VENV)/.packages
 
 test-tsan: $(VENV)/.packages
 	$(call native_tests,tsan,Sanitize,thread)
+
+ARM_CXX := aarch64-linux-gnu-g++
+ARM := -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=$(ARM_CXX) \
+  "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu"
+
+# Cross-compiled, and run under emulation.
+test-arm: $(VENV)/.packages
+	@command -v $(ARM_CXX) > /dev/null && command -v qemu-aarch64 > /dev/null || \
+	  { echo 'test-arm needs a cross compiler and an emulator:' \
+	    'on Debian run apt-get install g++-aarch64-linux-gnu qemu-user'; exit 1; }
+	$(call native_tests,arm,Release,,$(ARM))
 
 comma := ,
 
