@@ -127,3 +127,7 @@ def _one_line_errors() -> Iterator[None]:
     except RinglineError as error:
         typer.echo(f"ringline: {error}", err=True)
         raise typer.Exit(2) from None
+    except OSError as error:  # a directory or file of the models that cannot be read
+        hint = "check who owns it and the disk"
+        typer.echo(f"ringline: {error.filename or 'the models'}: {error.strerror}; {hint}", err=True)
+        raise typer.Exit(2) from None

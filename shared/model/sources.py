@@ -89,7 +89,11 @@ class Hub:
 
     def _transfer(self, partial: BinaryIO, advance: Advance) -> None:
         hub, start = self.entry.hub, partial.tell()
-        endpoint = os.environ.get("HF_ENDPOINT", _HUB).rstrip("/")
+        endpoint = (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
+        if not endpoint.startswith(("https://", "http://")):
+            raise SourceUnavailableError(
+                f'HF_ENDPOINT is "{endpoint}", not a web address; correct or unset it'
+            )
         url = f"{endpoint}/{hub.repository}/resolve/{hub.revision}/{hub.filename}"
         with _open(urllib.request.Request(url, headers={"Range": f"bytes={start}-"})) as response:
             if response.status == http.HTTPStatus.OK:  # the range was ignored

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import shutil
@@ -123,7 +124,7 @@ class _Packer:
         self._hashed = 0
 
     def run(self, sha256: str | None) -> Directory:
-        for left_over in self._cache.parent.glob(f"{self._cache.name}.*.tmp"):
+        for left_over in self._cache.parent.glob(f"{glob.escape(self._cache.name)}.*.tmp"):
             left_over.unlink(missing_ok=True)  # of a packer that was killed; the lock is ours
         self._check_space()
         temporary = self._cache.with_name(f"{self._cache.name}.{os.getpid()}.tmp")

