@@ -6,8 +6,10 @@ from typing_extensions import TypedDict
 
 from shared.model.ggml_types import F32, type_name
 from shared.model.gguf_read import Gguf, TensorInfo
+from shared.model.quote import quoted, shown
 
 ARCHITECTURES = ("llama", "qwen2")
+MAX_TEMPLATE = 1 << 16  # characters of a chat template
 
 Shape = tuple[int, int] | int  # (rows, cols) of a matrix, length of a vector
 
@@ -32,7 +34,7 @@ def model_spec(gguf: Gguf) -> Spec:
     architecture = gguf.text("general.architecture")
     if architecture not in ARCHITECTURES:
         known = " and ".join(ARCHITECTURES)
-        raise gguf.fail(f'architecture "{architecture}" is not supported; use a model of {known}')
+        raise gguf.fail(f"architecture {quoted(architecture)} is not supported; use a model of {known}")
     _refuse_variants(gguf, architecture)
     key = architecture + "."
     n_head = gguf.integer(key + "attention.head_count", 1, 1024)
@@ -58,6 +60,14 @@ def context_length(gguf: Gguf) -> int:
     return gguf.integer(gguf.text("general.architecture") + ".context_length", 1, 1 << 31)
 
 
+def chat_template(gguf: Gguf) -> str:
+    """The Jinja source; RinglineError when there is none or a very long one."""
+    template = gguf.text("tokenizer.chat_template")
+    if len(template) > MAX_TEMPLATE:
+        raise gguf.fail(f"its chat template has {len(template)} characters (at most {MAX_TEMPLATE})")
+    return template
+
+
 def check_tensors(gguf: Gguf, spec: Spec) -> None:
     """Every tensor of the architecture is there with its shape, and no other; a RinglineError names it."""
     wanted = _expected(spec)
@@ -70,8 +80,8 @@ def check_tensors(gguf: Gguf, spec: Spec) -> None:
     for name in found:
         if name not in wanted:
             raise gguf.fail(
-                f'tensor "{name}" is not part of architecture "{spec["architecture"]}" as it is supported; '
-                "use another model"
+                f"tensor {quoted(name)} is not part of architecture {quoted(spec['architecture'])} "
+                "as it is supported; use another model"
             )
 
 
@@ -82,7 +92,7 @@ def _refuse_variants(gguf: Gguf, architecture: str) -> None:
     scaling = gguf.metadata.get(f"{architecture}.rope.scaling.type", "none")
     if scaling != "none":
         raise gguf.fail(
-            f'key "{architecture}.rope.scaling.type" is {scaling!r}: RoPE scaling is not supported'
+            f'key "{architecture}.rope.scaling.type" is {shown(scaling)}: RoPE scaling is not supported'
         )
 
 

@@ -14,7 +14,6 @@ RinglineError that names the file, the key or tensor, and what to do.
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import struct
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from pathlib import Path
 
 from shared.config.errors import RinglineError
 from shared.model.ggml_types import SUPPORTED, supported_names, type_name
+from shared.model.quote import quoted, shown
 
 Scalar = int | float | bool | str
 Value = Scalar | list[int] | list[float] | list[bool] | list[str]
@@ -30,7 +30,8 @@ Value = Scalar | list[int] | list[float] | list[bool] | list[str]
 MAX_KEYS = 4096
 MAX_TENSORS = 16384
 MAX_STRING = 1 << 20
-MAX_ELEMENTS = 1 << 22
+MAX_ELEMENTS = 1 << 21  # of all arrays together; a vocabulary of 256 Ki tokens has about 1.4 million
+MAX_HEADER = 1 << 25  # bytes of metadata and tensor directory; the same vocabulary takes about 15 million
 MAX_NAME = 256
 
 _STRING, _ARRAY = 8, 9
@@ -86,7 +87,8 @@ class Gguf:
 
     def integers(self, key: str) -> list[int]:
         value = self._get(key)
-        numbers = [item for item in value if isinstance(item, int)] if isinstance(value, list) else []
+        items = value if isinstance(value, list) else []
+        numbers = [item for item in items if isinstance(item, int) and not isinstance(item, bool)]
         if not isinstance(value, list) or len(numbers) != len(value):
             raise self._wrong(key, "a list of whole numbers")
         return numbers
@@ -100,9 +102,8 @@ class Gguf:
         return self.metadata[key]
 
     def _wrong(self, key: str, wanted: str) -> RinglineError:
-        shown = repr(self.metadata[key])
-        shown = shown if len(shown) <= 40 else shown[:37] + "..."
-        return self.fail(f'key "{key}" is {shown}, not {wanted}; the file is damaged or not supported')
+        value = shown(self.metadata[key])
+        return self.fail(f'key "{key}" is {value}, not {wanted}; the file is damaged or not supported')
 
 
 def read_gguf(path: Path) -> Gguf:
@@ -112,29 +113,26 @@ def read_gguf(path: Path) -> Gguf:
             size = os.fstat(file.fileno()).st_size
             if size < 24:
                 raise RinglineError(f"{path}: only {size} bytes, not a GGUF; fetch the model again")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Parser(path, data, size).parse()
+            header = file.read(MAX_HEADER)  # not mapped: a file that shrinks now must not kill the process
     except OSError as error:
         raise RinglineError(f"{path}: cannot read the model: {error.strerror or error}") from None
+    return _Parser(path, header, size).parse()
 
 
 class _Parser:
-    def __init__(self, path: Path, data: mmap.mmap, size: int) -> None:
+    def __init__(self, path: Path, data: bytes, size: int) -> None:
         self._path = path
-        self._data = data
-        self._size = size
+        self._data = data  # the file's beginning
+        self._size = size  # of the file
         self._at = 0
+        self._elements = 0
         self._what = "header"
 
     def parse(self) -> Gguf:
         n_tensors, n_keys = self._preamble()
-        metadata = dict(self._pair() for _ in range(n_keys))
-        if len(metadata) != n_keys:
-            raise self._fail("the same key twice")
+        metadata = self._metadata(n_keys)
+        alignment = self._alignment(metadata)
         raw = [self._directory_entry() for _ in range(n_tensors)]
-        alignment = metadata.get("general.alignment", 32)
-        if not isinstance(alignment, int) or alignment not in {1 << bit for bit in range(3, 17)}:
-            raise self._fail(f"general.alignment is {alignment!r}, not a power of two from 8 to 65536")
         start = -(-self._at // alignment) * alignment
         tensors = sorted((self._located(entry, start, alignment) for entry in raw), key=lambda t: t.offset)
         self._check_layout(tensors)
@@ -154,12 +152,24 @@ class _Parser:
         self._at = 24
         return n_tensors, n_keys
 
-    def _pair(self) -> tuple[str, Value]:
-        self._what = "metadata"
-        key = self._string(MAX_NAME)
-        self._what = f'key "{key}"'
-        kind = self._scalar("I")
-        return key, self._array() if kind == _ARRAY else self._value(kind)
+    def _metadata(self, n_keys: int) -> dict[str, Value]:
+        metadata: dict[str, Value] = {}
+        for number in range(1, n_keys + 1):
+            self._what = f"key number {number}"
+            key = self._string(MAX_NAME)
+            self._what = f"key {quoted(key)}"
+            if key in metadata:
+                raise self._fail("it is there twice")
+            kind = self._scalar("I")
+            metadata[key] = self._array() if kind == _ARRAY else self._value(kind)
+        return metadata
+
+    def _alignment(self, metadata: Mapping[str, Value]) -> int:
+        alignment = metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or alignment not in {1 << bit for bit in range(3, 17)}:
+            self._what = 'key "general.alignment"'
+            raise self._fail(f"it is {shown(alignment)}, not a power of two from 8 to 65536")
+        return alignment
 
     def _value(self, kind: int) -> Scalar:
         if kind == _STRING:
@@ -171,8 +181,11 @@ class _Parser:
 
     def _array(self) -> Value:
         kind, count = self._scalar("I"), self._scalar("Q")
-        if count > MAX_ELEMENTS:
-            raise self._fail(f"{count} elements (at most {MAX_ELEMENTS})")
+        self._elements += count
+        if self._elements > MAX_ELEMENTS:
+            raise self._fail(
+                f"with its {count} elements, all lists have {self._elements} (at most {MAX_ELEMENTS})"
+            )
         if kind == _STRING:
             return [self._string(MAX_STRING) for _ in range(count)]
         if kind not in _FORMATS:
@@ -183,7 +196,7 @@ class _Parser:
     def _directory_entry(self) -> tuple[str, list[int], int, int]:
         self._what = "tensor directory"
         name = self._string(MAX_NAME)
-        self._what = f'tensor "{name}"'
+        self._what = f"tensor {quoted(name)}"
         n_dimensions = self._scalar("I")
         if not 1 <= n_dimensions <= 4:
             raise self._fail(f"{n_dimensions} dimensions (1 to 4 are possible)")
@@ -192,11 +205,11 @@ class _Parser:
 
     def _located(self, entry: tuple[str, list[int], int, int], start: int, alignment: int) -> TensorInfo:
         name, shape, number, offset = entry
-        self._what = f'tensor "{name}"'
+        self._what = f"tensor {quoted(name)}"
         kind = SUPPORTED.get(number)
         if kind is None:
             raise RinglineError(
-                f'{self._path}: tensor "{name}" has type {type_name(number)}, which is not supported; '
+                f"{self._path}: {self._what} has type {type_name(number)}, which is not supported; "
                 f"use a quantisation of {supported_names()} (for example a Q4_K_M file)"
             )
         cols, rows = shape[0], math.prod(shape[1:])
@@ -214,7 +227,7 @@ class _Parser:
         names: set[str] = set()
         end = 0
         for tensor in tensors:
-            self._what = f'tensor "{tensor.name}"'
+            self._what = f"tensor {quoted(tensor.name)}"
             if tensor.name in names:
                 raise self._fail("it is in the directory twice")
             if tensor.offset < end:
@@ -245,8 +258,11 @@ class _Parser:
         return self._data[self._at - length : self._at]
 
     def _require(self, length: int) -> None:
-        if self._at + length > self._size:
+        end = self._at + length
+        if end > self._size:
             raise self._fail(f"the file ends inside it, after {self._size} bytes: the file is truncated")
+        if end > len(self._data):
+            raise self._fail(f"the header goes on to byte {end} (at most {MAX_HEADER})")
 
     def _fail(self, what: str) -> RinglineError:
         return RinglineError(f"{self._path}: damaged GGUF: {self._what}: {what}; fetch the model again")

@@ -10,6 +10,7 @@ from functools import lru_cache
 import tokenizers
 
 from shared.config.errors import RinglineError
+from shared.model.quote import one_line
 
 
 class Tokenizer:
@@ -20,7 +21,9 @@ class Tokenizer:
         try:
             self._impl = tokenizers.Tokenizer.from_str(definition)
         except Exception as error:  # `tokenizers` raises bare Exception
-            raise RinglineError(f"the tokenizer cannot be built ({error}); delete the weight cache") from None
+            raise RinglineError(
+                f"the tokenizer cannot be built ({one_line(str(error), 200)}); delete the weight cache"
+            ) from None
         self._lock = threading.Lock()
         self._control = frozenset(i for i, t in self._impl.get_added_tokens_decoder().items() if t.special)
         self._added = frozenset(self._impl.get_added_tokens_decoder())

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from shared.model.gguf_read import Gguf
+from shared.model.quote import quoted
 
 PRE_TOKENIZERS = ("gpt-2", "qwen2", "smollm")  # `tokenizer.ggml.pre` of the splitting rules in tokenizer.py
 
@@ -57,12 +58,14 @@ def read_vocabulary(gguf: Gguf) -> Vocabulary:
     """The byte-level BPE vocabulary; RinglineError for another kind of tokenizer or inconsistent lists."""
     model = gguf.text("tokenizer.ggml.model")
     if model != "gpt2":
-        raise gguf.fail(f'tokenizer "{model}" is not supported; use a model with a byte-level BPE ("gpt2")')
+        raise gguf.fail(
+            f'tokenizer {quoted(model)} is not supported; use a model with a byte-level BPE ("gpt2")'
+        )
     pre = gguf.text("tokenizer.ggml.pre")
     if pre not in PRE_TOKENIZERS:
         known = ", ".join(PRE_TOKENIZERS)
         raise gguf.fail(
-            f'pre-tokenizer "{pre}" is not supported (key tokenizer.ggml.pre; supported: {known})'
+            f"pre-tokenizer {quoted(pre)} is not supported (key tokenizer.ggml.pre; supported: {known})"
         )
     tokens = gguf.texts("tokenizer.ggml.tokens")
     types = gguf.integers("tokenizer.ggml.token_type")
@@ -80,7 +83,7 @@ def _merges(gguf: Gguf, known: set[str]) -> list[tuple[str, str]]:
         left, separator, right = line.partition(" ")
         if not separator or left not in known or right not in known or left + right not in known:
             raise gguf.fail(
-                f'key "tokenizer.ggml.merges": {line[:40]!r} is not a merge of two tokens into a third'
+                f'key "tokenizer.ggml.merges": {quoted(line)} is not a merge of two tokens into a third'
             )
         pairs.append((left, right))
     return pairs
