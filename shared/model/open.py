@@ -60,10 +60,14 @@ class ModelFile:
             raise RinglineError(f"{self.path}: cannot load {self.info.name}: {error}") from None
 
     def tokenizer(self) -> Tokenizer:
+        """Its tokenizer; RinglineError when that part of the cache cannot be read or is damaged."""
         part = self.directory.tokenizer
-        with self.path.open("rb") as file:
-            file.seek(part.offset)
-            raw = file.read(part.nbytes)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(part.offset)
+                raw = file.read(part.nbytes)
+        except OSError as error:
+            raise RinglineError(f"{self.path}: cannot read: {error.strerror}; check the disk") from None
         if zlib.crc32(raw) != part.crc:
             raise RinglineError(f"{self.path}: its tokenizer is damaged; delete the file, it is made again")
         tokenizer = Tokenizer(raw.decode(), self.info.spec["n_vocab"])
@@ -99,8 +103,11 @@ def locate(name_or_path: str, paths: Paths) -> Place:
             find(name_or_path)
         source = Path(name_or_path).absolute()
         hint = "check the path in [models]"
-    if not source.is_file():
-        raise RinglineError(f"{source}: there is no such model file; {hint}")
+    try:
+        if not source.is_file():
+            raise RinglineError(f"{source}: there is no such model file; {hint}")
+    except OSError as error:
+        raise RinglineError(f"{source}: {error.strerror}; {hint}") from None
     name = entry.name if entry else source.stem
     cache = paths.cache / f"{name}-{_tag(source)}.rlw"
     return Place(source, name, entry.sha256 if entry else None, cache)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 from pathlib import Path
@@ -63,23 +62,6 @@ def test_an_unusable_cache_is_packed_again_with_one_line(tiny: Path, damage: str
     assert "packed again" in lines[0]
     assert damage == "stale" or cache.read_bytes() == good
     assert opened(tiny)[2] == []
-
-
-def _open_in_process(source: Path, results: multiprocessing.Queue[int]) -> None:
-    results.put(opened(source)[1])
-
-
-def test_processes_that_open_a_cold_model_pack_it_once(tiny: Path) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    results: multiprocessing.Queue[int] = spawn.Queue()
-    processes = [spawn.Process(target=_open_in_process, args=(tiny, results)) for _ in range(2)]
-    for process in processes:
-        process.start()
-    inodes = {results.get(timeout=60) for _ in processes}
-    for process in processes:
-        process.join(60)
-    assert inodes == {opened(tiny)[1]}
-    assert not list((tiny.parent / "cache").glob("*.tmp"))
 
 
 def test_a_damaged_gguf_is_an_error_of_ours_or_opens(tiny: Path) -> None:
