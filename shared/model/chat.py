@@ -1,6 +1,6 @@
 """A model's chat template, with contents that stay plain text whatever is written in them.
 
-The template comes from the model file and is rendered in Jinja's sandbox once per model, with markers in the
+The template comes from the model file and is rendered once per model (`template.py`), with markers in the
 places of the contents. The pieces around the markers are the template's own text, in which control tokens are
 tokens; the contents are tokenised as plain text and put between. So `<|im_end|>` in an alarm is ten
 characters like any others, and the tokens in front of an alarm are the same for every alarm of a profile.
@@ -10,17 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NoReturn
-
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from shared.config.errors import RinglineError
+from shared.model.architecture import MAX_TEMPLATE
 from shared.model.open import ModelInfo
+from shared.model.template import render_template
 from shared.model.tokenizer import Tokenizer
 
-MAX_TEMPLATE = 1 << 16  # characters
-MAX_RENDERED = 1 << 16  # characters around the contents
 MAX_CONTENT = 1 << 20  # characters of one content
 
 _SYSTEM = "RINGLINE-SYSTEM-CONTENT-5f1c"
@@ -61,7 +57,9 @@ def _pieces(name: str, template: str, with_system: bool) -> tuple[tuple[str | No
     messages = [{"role": "user", "content": _USER}]
     if with_system:
         messages.insert(0, {"role": "system", "content": _SYSTEM})
-    text = _render(name, template, messages)
+    if len(template) > MAX_TEMPLATE or _USER in template or _SYSTEM in template:
+        raise RinglineError(f"{name}: the chat template of the model file cannot be used; use another model")
+    text = render_template(name, template, messages)
     if text.count(_USER) != 1:
         raise _no_place(name, "user")
     before, tail = text.split(_USER)
@@ -72,46 +70,7 @@ def _pieces(name: str, template: str, with_system: bool) -> tuple[tuple[str | No
     return head, tail
 
 
-def _render(name: str, template: str, messages: list[dict[str, str]]) -> str:
-    if len(template) > MAX_TEMPLATE or _USER in template or _SYSTEM in template:
-        raise RinglineError(f"{name}: the chat template of the model file cannot be used; use another model")
-    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True)
-    environment.globals["raise_exception"] = _raise_exception
-    text = ""
-    try:
-        for chunk in environment.from_string(template).generate(
-            messages=messages, add_generation_prompt=True
-        ):
-            text += chunk
-            if len(text) > MAX_RENDERED:
-                raise jinja2.TemplateError(f"more than {MAX_RENDERED} characters come out of it")
-    except Exception as error:  # whatever a template can raise: it is the model file's code, not ours
-        what = " ".join(str(error).split()) or type(error).__name__
-        raise RinglineError(f"{name}: the chat template of the model file fails: {what}") from None
-    return text
-
-
-def _raise_exception(message: str) -> NoReturn:
-    """What templates call to refuse a conversation."""
-    raise jinja2.TemplateError(message)
-
-
 def _no_place(name: str, role: str) -> RinglineError:
     return RinglineError(
         f"{name}: its chat template has not exactly one place for a {role} message; use another model"
     )
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """The sandbox, and no operator that makes much out of little (`'x' * 10**9`)."""
-
-    intercepted_binops = frozenset({"*", "**", "%", "+"})
-
-    def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
-        small = all(isinstance(value, int | float) and abs(value) < 1e6 for value in (left, right))
-        if operator != "+" and not small:
-            raise jinja2.TemplateError(f"operator {operator} is not allowed on these values")
-        result = super().call_binop(context, operator, left, right)
-        if isinstance(result, str | list) and len(result) > MAX_RENDERED:
-            raise jinja2.TemplateError(f"a value of more than {MAX_RENDERED} characters")
-        return result

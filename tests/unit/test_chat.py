@@ -33,7 +33,7 @@ def test_control_text_in_contents_is_plain_text(name: str, system: str, data_dir
 
 @pytest.mark.parametrize(
     "template",
-    ["{% for", "{{ raise_exception('no') }}", "no place", "{{ ''.__class__.__mro__ }}", "{{ 'x' * 10**9 }}"],
+    ["{% for", "{{ raise_exception('no') }}", "no place", "{{ messages[0].content * 2 }}"],
 )
 def test_a_bad_template_is_one_clear_line(template: str, data_dir: Path) -> None:
     file = open_model("smollm2-135m", Paths(data=data_dir))
