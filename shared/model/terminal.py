@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -15,8 +15,6 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from shared.model.report import Advance
-
 
 class TerminalReport:
     """A bar on stderr; stdout stays the command's own."""
@@ -28,7 +26,7 @@ class TerminalReport:
         self._console.print(line, markup=False, highlight=False)
 
     @contextmanager
-    def progress(self, what: str, total: int, done: int = 0) -> Iterator[Advance]:
+    def progress(self, what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
