@@ -45,14 +45,14 @@ int64_t tiles_of(int64_t slots) { return (slots + kBlockTokens - 1) / kBlockToke
 
 }  // namespace
 
-ContextSegments::ContextSegments(int64_t capacity, int threads)
+// Committed: sink and window, each with a ragged block at both ends, and the ring's seam. Scratch: both
+// masks.
+ContextSegments::ContextSegments(int64_t capacity, int threads, int64_t together)
     : tiles_(tiles_of(capacity)),
+      most_(tiles_of(kMaxVisible) + 6 + 2 * tiles_),
       sink_lanes_(static_cast<size_t>(capacity * tiles_)),
       window_lanes_(static_cast<size_t>(capacity * tiles_)) {
-  // Committed: sink and window, each with a ragged block at both ends, and the ring's seam. Scratch: both
-  // masks.
-  const int64_t most = tiles_of(kMaxVisible) + 6 + 2 * tiles_;
-  for (int i = 0; i < threads; ++i) segments_.emplace_back(static_cast<size_t>(most));
+  for (int i = 0; i < threads; ++i) segments_.emplace_back(static_cast<size_t>(together * most_));
 }
 
 void ContextSegments::prepare(const NodeTree& tree, std::span<const PassNode> nodes) {
@@ -73,10 +73,11 @@ void ContextSegments::mark_ancestors(const NodeTree& tree, const PassNode& node,
   }
 }
 
-Context ContextSegments::context(const PassNode& node, int64_t index, const ScratchTiles& tiles, int worker) {
+Context ContextSegments::context(const PassNode& node, int64_t index, const ScratchTiles& tiles, int worker,
+                                 int64_t place) {
   const SequenceView& view = *node.view;
   const int64_t length = view.length();
-  Builder builder(segments_[static_cast<size_t>(worker)].data());
+  Builder builder(segments_[static_cast<size_t>(worker)].data() + place * most_);
   builder.add_committed(view, 0, std::min(view.sink(), length), true);
   builder.add_scratch(tiles, sink_lanes_.data() + index * tiles_, tiles_, true);
   builder.add_committed(view, view.window_start(node.position), length, false);

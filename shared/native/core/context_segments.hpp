@@ -42,20 +42,22 @@ struct Context {
 // itself. The parts never interleave, because the scratch continues where the committed positions end.
 class ContextSegments {
  public:
-  ContextSegments(int64_t capacity, int threads);
+  // Every thread holds up to `together` contexts at a time.
+  ContextSegments(int64_t capacity, int threads, int64_t together);
 
   // Notes which scratch slots the pass's nodes see; `tree` already holds them.
   void prepare(const NodeTree& tree, std::span<const PassNode> nodes);
-  // The context of nodes[index], in `worker`'s own memory until its next call.
-  Context context(const PassNode& node, int64_t index, const ScratchTiles& tiles, int worker);
+  // The context of nodes[index], in the `place`th part of `worker`'s own memory until the next call for it.
+  Context context(const PassNode& node, int64_t index, const ScratchTiles& tiles, int worker, int64_t place);
 
  private:
   void mark_ancestors(const NodeTree& tree, const PassNode& node, int64_t index);
 
   int64_t tiles_;                            // of the scratch
+  int64_t most_;                             // segments of a context
   Buffer<uint16_t> sink_lanes_;              // [capacity, tiles]
   Buffer<uint16_t> window_lanes_;            // [capacity, tiles]
-  std::vector<Buffer<KvSegment>> segments_;  // of each thread
+  std::vector<Buffer<KvSegment>> segments_;  // of each thread: [together, most]
 };
 
 }  // namespace ringline

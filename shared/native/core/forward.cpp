@@ -60,11 +60,11 @@ Forward::Forward(Model& model, int64_t capacity, int64_t max_outputs)
       final_(max_outputs, spec_.n_embd),
       logits_(cells(max_outputs, spec_.n_vocab)),
       argmax_(static_cast<size_t>(max_outputs)),
-      segments_(capacity, model.n_threads()) {
+      segments_(capacity, model.n_threads(), kAttendedTogether) {
   for (int i = 0; i < model.n_threads(); ++i) {
     gate_.emplace_back(cells(2 * capacity, kInnerColumns));
     best_.emplace_back(static_cast<size_t>(max_outputs));
-    scores_.emplace_back(cells(spec_.group(), score_stride(kMaxVisible)));
+    scores_.emplace_back(cells(kAttendedTogether * spec_.group(), score_stride(kMaxVisible)));
   }
 }
 
@@ -81,24 +81,24 @@ void Forward::run(const NodeTree& tree, std::span<const PassNode> nodes, std::sp
 
 void Forward::program(int worker) {
   ThreadPool& threads = model_.threads();
-  threads.claim(rows(), 1, [&](int64_t row, int64_t) { embed(row); });
+  threads.claim(worker, rows(), 1, [&](int64_t row, int64_t) { embed(row); });
   threads.meet([] {});
   const int64_t last = model_.n_layers() - 1;
   for (int64_t i = 0; i <= last; ++i) {
     const Layer& layer = model_.layer(i);
-    project_qkv(layer);
-    rotate_and_store(i);
+    project_qkv(worker, layer);
+    rotate_and_store(worker, i);
     attention(worker, i);
-    add_projection(layer.o, attended_.first(rows()));
-    each_row(rows(), [&](int64_t row) { normalise(residual(row), layer.ffn_norm, hidden_, row); });
+    add_projection(worker, layer.o, attended_.first(rows()));
+    each_row(worker, rows(), [&](int64_t row) { normalise(residual(row), layer.ffn_norm, hidden_, row); });
     gate_and_up(worker, layer);
-    add_projection(layer.down, inner_.first(rows()));
+    add_projection(worker, layer.down, inner_.first(rows()));
     if (i == last) break;
-    each_row(rows(), [&](int64_t row) {
+    each_row(worker, rows(), [&](int64_t row) {
       normalise(residual(row), model_.layer(i + 1).attention_norm, hidden_, row);
     });
   }
-  each_row(n_outputs_, [&](int64_t output) {
+  each_row(worker, n_outputs_, [&](int64_t output) {
     normalise(residual(outputs_[static_cast<size_t>(output)]), model_.output_norm(), final_, output);
   });
   output_head(worker);
@@ -106,7 +106,7 @@ void Forward::program(int worker) {
 
 // Ends a phase, then step(row) for every row, then all threads go on.
 template <class Step>
-void Forward::each_row(int64_t rows, Step step) {
+void Forward::each_row(int worker, int64_t rows, Step step) {
   ThreadPool& threads = model_.threads();
   if (rows <= kSerialRows || threads.size() == 1) {
     return threads.meet([&] {
@@ -114,7 +114,7 @@ void Forward::each_row(int64_t rows, Step step) {
     });
   }
   threads.meet([] {});
-  threads.claim(rows, 1, [&](int64_t row, int64_t) { step(row); });
+  threads.claim(worker, rows, 1, [&](int64_t row, int64_t) { step(row); });
   threads.meet([] {});
 }
 
@@ -151,12 +151,12 @@ void Forward::project(const PackedMatrix& w, const Activations& a, const Buffer<
 }
 
 // One claim space over the tiles of all three matrices.
-void Forward::project_qkv(const Layer& layer) {
+void Forward::project_qkv(int worker, const Layer& layer) {
   const Activations a = hidden_.first(rows());
   const int64_t q = layer.q.tiles();
   const int64_t k = q + layer.k.tiles();
   const int64_t v = k + layer.v.tiles();
-  model_.threads().claim(v, grain(layer.q), [&](int64_t first, int64_t last) {
+  model_.threads().claim(worker, v, grain(layer.q), [&](int64_t first, int64_t last) {
     if (first < q) project(layer.q, a, layer.q_bias, first, std::min(last, q), q_.data(), spec_.q_width());
     if (first < k && last > q) {
       project(layer.k, a, layer.k_bias, std::max(first, q) - q, std::min(last, k) - q, k_.data(),
@@ -168,9 +168,9 @@ void Forward::project_qkv(const Layer& layer) {
 }
 
 // x += a W^T, by whole tiles.
-void Forward::add_projection(const PackedMatrix& w, const Activations& a) {
+void Forward::add_projection(int worker, const PackedMatrix& w, const Activations& a) {
   const int64_t width = spec_.n_embd;
-  model_.threads().claim(w.tiles(), grain(w), [&](int64_t first, int64_t last) {
+  model_.threads().claim(worker, w.tiles(), grain(w), [&](int64_t first, int64_t last) {
     project(w, a, {}, first, last, projected_.data(), width);
     const int64_t begin = first * kTileRows;
     const int64_t end = std::min(last * kTileRows, width);
@@ -185,8 +185,9 @@ void Forward::add_projection(const PackedMatrix& w, const Activations& a) {
 void Forward::gate_and_up(int worker, const Layer& layer) {
   const int64_t groups = spec_.n_ff / kGroup;
   const int64_t step = std::clamp<int64_t>(grain(layer.gate) / 4, 1, kInnerColumns / kGroup);
-  model_.threads().claim(
-      groups, step, [&](int64_t first, int64_t last) { gate_and_up_columns(worker, layer, first, last); });
+  model_.threads().claim(worker, groups, step, [&](int64_t first, int64_t last) {
+    gate_and_up_columns(worker, layer, first, last);
+  });
   model_.threads().meet([] {});
 }
 
@@ -216,7 +217,7 @@ void Forward::output_head(int worker) {
     Buffer<Best>& best = best_[static_cast<size_t>(worker)];
     for (int64_t i = 0; i < n_outputs_; ++i) best[static_cast<size_t>(i)] = {0.0f, -1};
     const Activations a = final_.first(n_outputs_);
-    model_.threads().claim(head.tiles(), grain(head), [&](int64_t first, int64_t last) {
+    model_.threads().claim(worker, head.tiles(), grain(head), [&](int64_t first, int64_t last) {
       project(head, a, {}, first, last, logits_.data(), spec_.n_vocab);
       scan_logits(worker, first * kTileRows, std::min(last * kTileRows, spec_.n_vocab));
     });

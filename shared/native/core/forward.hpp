@@ -14,6 +14,10 @@ namespace ringline {
 
 // Up to so many rows, what is done per row is done in the meeting that ends a phase, by its last thread.
 inline constexpr int64_t kSerialRows = 2;
+// Nodes whose attention a thread computes together: what it reads of their common context for the first of
+// them is still in its cache for the others.
+inline constexpr int64_t kAttendedTogether = 4;
+static_assert(kAttendedTogether <= kMaxAttended);
 
 // Activations of up to `rows` rows, as float32 and quantised.
 class ActivationBuffer {
@@ -59,27 +63,34 @@ class Forward {
     float value;
     int32_t token;
   };
+  // What one claim of the attention computes: rows [first, last), query heads [first_head, last_head), which
+  // share kv_head.
+  struct AttentionShare {
+    int64_t first, last, kv_head, first_head, last_head;
+  };
 
   int64_t rows() const { return static_cast<int64_t>(nodes_.size()); }
   float* residual(int64_t row) { return residual_.data() + row * spec_.n_embd; }
   void program(int worker);
   template <class Step>
-  void each_row(int64_t rows, Step step);
+  void each_row(int worker, int64_t rows, Step step);
   int64_t grain(const PackedMatrix& w) const;
 
   void embed(int64_t row);
   void normalise(const float* x, const Buffer<float>& weight, ActivationBuffer& out, int64_t row);
-  void project_qkv(const Layer& layer);
+  void project_qkv(int worker, const Layer& layer);
   void project(const PackedMatrix& w, const Activations& a, const Buffer<float>& bias, int64_t first,
                int64_t last, float* out, int64_t stride);
-  void rotate_and_store(int64_t layer);
+  void rotate_and_store(int worker, int64_t layer);
   void rotate_rows(int64_t layer, int64_t kv_head, int64_t first, int64_t last);
   void rotate_queries(int64_t row, int64_t kv_head);
   Rotation rotation(int64_t row, bool sink) const;
   void attention(int worker, int64_t layer);
-  void attend(int worker, int64_t layer, int64_t item);
+  void attend(int worker, int64_t layer, const AttentionShare& share);
   int64_t head_parts() const;
-  void add_projection(const PackedMatrix& w, const Activations& a);
+  int64_t attended_together() const;
+  AttentionTask attention_task(const AttentionShare& share, int64_t layer, int64_t row, float* scores);
+  void add_projection(int worker, const PackedMatrix& w, const Activations& a);
   void gate_and_up(int worker, const Layer& layer);
   void gate_and_up_columns(int worker, const Layer& layer, int64_t first, int64_t last);
   void output_head(int worker);
@@ -102,7 +113,7 @@ class Forward {
   Buffer<int32_t> argmax_;
   std::vector<Buffer<float>> gate_;    // of each thread: [2, capacity, kInnerColumns]
   std::vector<Buffer<Best>> best_;     // of each thread: [max_outputs]
-  std::vector<Buffer<float>> scores_;  // of each thread: room for the longest visible context
+  std::vector<Buffer<float>> scores_;  // of each thread: kAttendedTogether longest visible contexts
   ContextSegments segments_;
 
   std::span<const PassNode> nodes_;

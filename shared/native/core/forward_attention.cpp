@@ -8,7 +8,7 @@ namespace ringline {
 
 // Ends the phase of the projections. Items are (slots of one tile, K/V head), so no two threads write into
 // the same cache line of keys.
-void Forward::rotate_and_store(int64_t layer) {
+void Forward::rotate_and_store(int worker, int64_t layer) {
   ThreadPool& threads = model_.threads();
   const int64_t heads = spec_.n_kv_head;
   if (rows() <= kSerialRows) {
@@ -19,7 +19,7 @@ void Forward::rotate_and_store(int64_t layer) {
   threads.meet([] {});
   const int64_t lead = nodes_[0].slot % kBlockTokens;
   const int64_t tiles = (lead + rows() + kBlockTokens - 1) / kBlockTokens;
-  threads.claim(tiles * heads, 1, [&](int64_t item, int64_t) {
+  threads.claim(worker, tiles * heads, 1, [&](int64_t item, int64_t) {
     const int64_t first = item / heads * kBlockTokens - lead;
     rotate_rows(layer, item % heads, std::max<int64_t>(first, 0), std::min(first + kBlockTokens, rows()));
   });
@@ -68,38 +68,64 @@ int64_t Forward::head_parts() const {
   return std::clamp<int64_t>((model_.n_threads() + items - 1) / items, 1, spec_.group());
 }
 
+// Every thread gets two claims or more, so that none waits long for the others.
+int64_t Forward::attended_together() const {
+  return std::clamp<int64_t>(rows() * spec_.n_kv_head / (2 * model_.n_threads()), 1, kAttendedTogether);
+}
+
 void Forward::attention(int worker, int64_t layer) {
-  const int64_t items = rows() * spec_.n_kv_head * head_parts();
-  model_.threads().claim(items, 1, [&](int64_t item, int64_t) { attend(worker, layer, item); });
+  const int64_t parts = head_parts();
+  const int64_t step = attended_together();
+  const int64_t steps = (rows() + step - 1) / step;
+  const int64_t group = spec_.group();
+  model_.threads().claim(worker, steps * spec_.n_kv_head * parts, 1, [&](int64_t item, int64_t) {
+    const int64_t part = item % parts;
+    const int64_t kv_head = item / parts % spec_.n_kv_head;
+    const int64_t first = item / parts / spec_.n_kv_head * step;
+    attend(worker, layer,
+           {first, std::min(first + step, rows()), kv_head, kv_head * group + part * group / parts,
+            kv_head * group + (part + 1) * group / parts});
+  });
   model_.threads().meet([] {});
 }
 
-void Forward::attend(int worker, int64_t layer, int64_t item) {
-  const int64_t parts = head_parts();
-  const int64_t part = item % parts;
-  const int64_t kv_head = item / parts % spec_.n_kv_head;
-  const int64_t row = item / parts / spec_.n_kv_head;
+void Forward::attend(int worker, int64_t layer, const AttentionShare& share) {
+  AttentionTask tasks[kAttendedTogether];
+  float* scores = scores_[static_cast<size_t>(worker)].data();
+  for (int64_t row = share.first; row < share.last; ++row) {
+    AttentionTask& task = tasks[row - share.first];
+    task = attention_task(share, layer, row, scores);
+    const Context context =
+        segments_.context(nodes_[static_cast<size_t>(row)], row, tiles_, worker, row - share.first);
+    task.segments = context.segments;
+    task.n_segments = context.n_segments;
+    task.n_keys = context.n_keys;
+    scores += task.group * score_stride(task.n_keys);
+  }
+  model_.kernels().attend(tasks, share.last - share.first);
+  const int64_t width = (share.last_head - share.first_head) * spec_.head_dim;
+  for (int64_t row = share.first; row < share.last; ++row) {
+    model_.matrices().quantize(attended_.row(row) + share.first_head * spec_.head_dim, 1, width,
+                               attended_.slice(row, share.first_head * spec_.head_dim, width));
+  }
+}
+
+// All but the context.
+AttentionTask Forward::attention_task(const AttentionShare& share, int64_t layer, int64_t row,
+                                      float* scores) {
   const PassNode& node = nodes_[static_cast<size_t>(row)];
-  const int64_t first = kv_head * spec_.group() + part * spec_.group() / parts;
-  const int64_t last = kv_head * spec_.group() + (part + 1) * spec_.group() / parts;
-  const Context context = segments_.context(node, row, tiles_, worker);
-  const int64_t at = row * spec_.q_width() + first * spec_.head_dim;
+  const int64_t at = row * spec_.q_width() + share.first_head * spec_.head_dim;
   const bool twice = node.sink_position() != node.position;
   AttentionTask task;
-  task.segments = context.segments;
-  task.n_segments = context.n_segments;
-  task.n_keys = context.n_keys;
-  task.k_offset = tiles_.plane.k_offset(static_cast<int>(layer), static_cast<int>(kv_head));
-  task.v_offset = tiles_.plane.v_offset(static_cast<int>(layer), static_cast<int>(kv_head));
+  task.k_offset = tiles_.plane.k_offset(static_cast<int>(layer), static_cast<int>(share.kv_head));
+  task.v_offset = tiles_.plane.v_offset(static_cast<int>(layer), static_cast<int>(share.kv_head));
   task.head_dim = spec_.head_dim;
-  task.group = last - first;
+  task.group = share.last_head - share.first_head;
   task.query = rotated_.data() + at;
   task.query_sink = twice ? rotated_sink_.data() + at : task.query;
-  task.scores = scores_[static_cast<size_t>(worker)].data();
-  task.out = attended_.row(row) + first * spec_.head_dim;
-  model_.kernels().attend(task);
-  const int64_t width = task.group * spec_.head_dim;
-  model_.matrices().quantize(task.out, 1, width, attended_.slice(row, first * spec_.head_dim, width));
+  task.scores = scores;
+  task.out = attended_.row(row) + share.first_head * spec_.head_dim;
+  return task;
 }
 
 }  // namespace ringline

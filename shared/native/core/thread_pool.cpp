@@ -56,6 +56,12 @@ class Borrowed {
   std::fenv_t environment_;
 };
 
+int checked_size(int threads) {
+  if (threads >= 1 && threads <= kMaxThreads) return threads;
+  throw std::invalid_argument("threads must be 1 to " + std::to_string(kMaxThreads) + ", not " +
+                              std::to_string(threads));
+}
+
 void check_affinity(const std::vector<int>& affinity) {
   cpu_set_t allowed;
   sched_getaffinity(0, sizeof allowed, &allowed);
@@ -69,11 +75,7 @@ void check_affinity(const std::vector<int>& affinity) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads, std::vector<int> affinity)
-    : size_(threads), affinity_(std::move(affinity)) {
-  if (threads < 1 || threads > kMaxThreads) {
-    throw std::invalid_argument("threads must be 1 to " + std::to_string(kMaxThreads) + ", not " +
-                                std::to_string(threads));
-  }
+    : size_(checked_size(threads)), affinity_(std::move(affinity)), next_(static_cast<size_t>(threads)) {
   check_affinity(affinity_);
   // Signals are the application's: workers inherit a mask that blocks them all.
   sigset_t all;
@@ -104,7 +106,7 @@ void ThreadPool::run_erased(Job job, void* context) {
   const Borrowed caller(affinity_.empty() ? -1 : affinity_[0]);
   job_ = job;
   context_ = context;
-  next_.store(0, std::memory_order_relaxed);
+  forget_claims();
   started_.fetch_add(1, std::memory_order_release);
   if (size_ > 1) started_.notify_all();
   job(context, 0);

@@ -30,6 +30,9 @@ struct AttentionTask {
   float* out;               // [group, head_dim]
 };
 
+inline constexpr int64_t kMaxAttended = 8;  // tasks of one call
+
+// Rows of scores are padded for whole vectors and one more number.
 inline constexpr int64_t score_stride(int64_t n_keys) { return (n_keys + 15) / 16 * 16 + 16; }
 
 struct Rotation {
@@ -49,7 +52,8 @@ struct EngineKernels {
   void (*rotate)(const float* x, const Rotation& r, float scale, float* out);
   // To half precision, element i to out[i * stride].
   void (*to_half)(const float* x, int64_t n, uint16_t* out, int64_t stride);
-  void (*attend)(const AttentionTask& task);
+  // Up to kMaxAttended tasks, which read common segments together; a task's bits do not depend on the others.
+  void (*attend)(const AttentionTask* tasks, int64_t n_tasks);
   // Index of the largest element, the lowest one among equals; n >= 1.
   int64_t (*argmax)(const float* x, int64_t n);
 };

@@ -5,7 +5,7 @@
 
 namespace ringline::RINGLINE_ISA {
 
-void attend(const AttentionTask& task);
+void attend(const AttentionTask* tasks, int64_t n_tasks);
 extern const EngineKernels engine_kernels;
 
 }  // namespace ringline::RINGLINE_ISA

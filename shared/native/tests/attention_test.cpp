@@ -1,4 +1,5 @@
 // The kernels around the products, every variant against double precision, and positions without rounding.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -52,6 +53,10 @@ Case make_case(const EngineKernels& kernels, int64_t group, uint32_t seed) {
   return c;
 }
 
+int64_t count_sink(const Case& c) {
+  return std::count_if(c.order.begin(), c.order.end(), [](const auto& key) { return key.second; });
+}
+
 std::vector<double> expected_of(const Case& c, int64_t head) {
   std::vector<double> weights;
   double largest = -std::numeric_limits<double>::infinity();
@@ -75,13 +80,32 @@ std::vector<double> expected_of(const Case& c, int64_t head) {
   return out;
 }
 
+// Memory of one task.
+struct Work {
+  AttentionTask task;
+  std::vector<float> scores, out;
+
+  Work(const Case& c, int64_t group)
+      : scores(static_cast<size_t>(group * score_stride(static_cast<int64_t>(c.order.size()))), NAN),
+        out(static_cast<size_t>(group * kHead), NAN) {
+    task = {c.segments.data(),
+            static_cast<int64_t>(c.segments.size()),
+            static_cast<int64_t>(c.order.size()),
+            0,
+            16 * kHead,
+            kHead,
+            group,
+            c.query.data(),
+            c.query_sink.data(),
+            scores.data(),
+            out.data()};
+  }
+};
+
 std::vector<float> attend(const EngineKernels& kernels, const Case& c, int64_t group) {
-  const auto n_keys = static_cast<int64_t>(c.order.size());
-  std::vector<float> scores(static_cast<size_t>(group * score_stride(n_keys)), NAN);
-  std::vector<float> out(static_cast<size_t>(group * kHead), NAN);
-  kernels.attend({c.segments.data(), static_cast<int64_t>(c.segments.size()), n_keys, 0, 16 * kHead, kHead,
-                  group, c.query.data(), c.query_sink.data(), scores.data(), out.data()});
-  return out;
+  Work work(c, group);
+  kernels.attend(&work.task, 1);
+  return work.out;
 }
 
 void check_attention(const EngineKernels& kernels, const std::string& isa) {
@@ -108,6 +132,28 @@ void check_placement(const EngineKernels& kernels, const std::string& isa) {
     spread.segments.push_back({c.plane.data() + slot / 16 * 2 * 16 * kHead, 1u << (slot % 16), sink});
   }
   check(attend(kernels, c, 3) == attend(kernels, spread, 3), isa + ": attention depends on where keys lie");
+}
+
+// Tasks of one call do not change each other, be their contexts of one run of segments or of several.
+void check_company(const EngineKernels& kernels, const std::string& isa) {
+  std::vector<Case> cases;
+  for (uint32_t seed = 20; seed < 20 + kMaxAttended; ++seed) {
+    Case c = make_case(kernels, 2, seed);
+    const Case once = c;
+    for (uint32_t repeat = 0; repeat < seed % 4 * 5; ++repeat) {
+      c.segments.insert(c.segments.end(), once.segments.begin() + 2, once.segments.end());
+      c.order.insert(c.order.end(), once.order.begin() + count_sink(once), once.order.end());
+    }
+    cases.push_back(std::move(c));
+  }
+  std::vector<Work> works;
+  std::vector<AttentionTask> tasks;
+  works.reserve(cases.size());
+  for (const Case& c : cases) tasks.push_back(works.emplace_back(c, 2).task);
+  kernels.attend(tasks.data(), static_cast<int64_t>(tasks.size()));
+  for (size_t i = 0; i < cases.size(); ++i) {
+    check(works[i].out == attend(kernels, cases[i], 2), isa + ": attention depends on its company");
+  }
 }
 
 void check_elementwise(const EngineKernels& kernels, const std::string& isa) {
@@ -186,6 +232,7 @@ int main() {
     const ringline::EngineKernels& kernels = ringline::engine_kernels(isa);
     check_attention(kernels, isa);
     check_placement(kernels, isa);
+    check_company(kernels, isa);
     check_elementwise(kernels, isa);
     check_argmax(kernels, isa);
     check_half(ringline::engine_kernels("portable"), kernels, isa);

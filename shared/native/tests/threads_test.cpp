@@ -17,9 +17,9 @@ void check_phases(int threads) {
   for (int run = 0; run < 50; ++run) {
     std::vector<int> done(kItems, 0);
     int meetings = 0;
-    auto job = [&](int) {
+    auto job = [&](int worker) {
       for (int phase = 0; phase < 10; ++phase) {
-        pool.claim(kItems, 7, [&](int64_t first, int64_t last) {
+        pool.claim(worker, kItems, 7, [&](int64_t first, int64_t last) {
           for (int64_t i = first; i < last; ++i) {
             check(done[static_cast<size_t>(kItems - 1 - i)] >= phase,
                   "a phase began before the last one ended");
@@ -28,7 +28,7 @@ void check_phases(int threads) {
           }
         });
         pool.meet([] {});
-        pool.claim(kItems, 3, [&](int64_t first, int64_t last) {
+        pool.claim(worker, kItems, 3, [&](int64_t first, int64_t last) {
           for (int64_t i = first; i < last; ++i) ++done[static_cast<size_t>(i)];
         });
         pool.meet([&] { ++meetings; });
