@@ -5,10 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 Language = Literal["en", "zh"]
 Megabytes = Annotated[int, Field(ge=1, le=1 << 20)]
+
+
+def _check_affinity(value: object) -> object:
+    numbers = isinstance(value, list | tuple) and all(type(cpu) is int and cpu >= 0 for cpu in value)
+    if value == "auto" or numbers:
+        return value
+    raise ValueError('must be "auto" or a list of CPU numbers; [] leaves the choice to the system')
+
+
+# CPU of each thread (repeated when there are more threads); "auto": shared.config.cpus.
+Affinity = Annotated[Literal["auto"] | tuple[int, ...], BeforeValidator(_check_affinity)]
 
 
 class Section(BaseModel):
@@ -48,7 +59,7 @@ class Context(Section):
 class Verifier(Section):
     threads: Annotated[int, Field(ge=1, le=64)] = 2
     isa: str = ""  # "" picks the best the CPU has
-    affinity: tuple[int, ...] = ()
+    affinity: Affinity = "auto"
     node_budget: Annotated[int, Field(ge=0, le=64)] = 7  # draft nodes of one sequence in a pass
     pass_nodes: Annotated[int, Field(ge=1, le=512)] = 32  # tree nodes of all sequences in a pass
     prefill_chunk: Annotated[int, Field(ge=1, le=512)] = 64
@@ -59,7 +70,7 @@ class Draft(Section):
     sources: tuple[Literal["retrieval", "cpu"], ...] = ("retrieval", "cpu")
     threads: Annotated[int, Field(ge=1, le=64)] = 1
     isa: str = ""
-    affinity: tuple[int, ...] = ()
+    affinity: Affinity = "auto"
     depth: Annotated[int, Field(ge=1, le=32)] = 5  # tokens the CPU model drafts ahead
 
 
