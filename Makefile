@@ -67,8 +67,11 @@ define native_tests
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/$(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) \
 	  -DRINGLINE_PYTHON=OFF -DRINGLINE_NATIVE_TESTS=ON -DRINGLINE_SANITIZE=$(3) $(4)
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/$(1)
-	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir build/$(1)/shared/native --output-on-failure --no-tests=error
+	$(call native_ctest,$(1))
 endef
+
+native_ctest = PATH="$(abspath $(BIN)):$$PATH" \
+  ctest --test-dir build/$(1)/shared/native --output-on-failure --no-tests=error
 
 test-native: $(VENV)/.packages
 	$(call native_tests,native-tests,Release,)
@@ -83,12 +86,16 @@ ARM_CXX := aarch64-linux-gnu-g++
 ARM := -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=$(ARM_CXX) \
   "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu"
 
-# Cross-compiled, and run under emulation.
+# Cross-compiled, and run under emulation: of a processor with everything, of RK3588's, and of an older one.
+test-arm: export QEMU_CPU := max
+test-arm: export RINGLINE_BEST_ISA := i8mm
 test-arm: $(VENV)/.packages
 	@command -v $(ARM_CXX) > /dev/null && command -v qemu-aarch64 > /dev/null || \
 	  { echo 'test-arm needs a cross compiler and an emulator:' \
 	    'on Debian run apt-get install g++-aarch64-linux-gnu qemu-user'; exit 1; }
 	$(call native_tests,arm,Release,,$(ARM))
+	QEMU_CPU=cortex-a76 RINGLINE_BEST_ISA=dotprod $(call native_ctest,arm) -R 'isa|matmul'
+	QEMU_CPU=cortex-a72 RINGLINE_BEST_ISA=portable $(call native_ctest,arm) -R isa
 
 comma := ,
 

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels/formats.hpp"
+#include "kernels/row_pairs.hpp"
 
 namespace ringline::RINGLINE_ISA {
 
@@ -78,6 +79,20 @@ struct QuantisedTile {
     dot_quad<kHalf, 3>(group, quads, i);
   }
 
+  [[gnu::always_inline]] void dot_pairs(const uint8_t* group, int64_t g,
+                                        Ints (&i)[kSumHalves][kRows][kRegisters]) const {
+    using Sums = PairSums<RowPairs, F, kRows, kRegisters>;
+    const int8_t* q = rows.q + g * kGroup;
+    Sums sums(i[0]);
+    sums.template dot_half<0>(group, lane, q, rows.cols);
+    if constexpr (F::kHalfScales) {
+      sums.split(i[0]);
+      sums = Sums(i[1]);
+    }
+    sums.template dot_half<1>(group, lane, q + kGroup / 2, rows.cols);
+    sums.split(i[kSumHalves - 1]);
+  }
+
   [[gnu::always_inline]] void scale_group(const uint8_t* header, int slot, int64_t g,
                                           const Ints (&i)[kSumHalves][kRows][kRegisters]) {
     RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) {
@@ -107,9 +122,13 @@ struct QuantisedTile {
     if (fetch) fetch_ahead(group, kLayout.group_bytes);
     Ints i[kSumHalves][kRows][kRegisters];
     begin(g, 0, i[0]);
-    dot_half<0>(group, g, i[0]);
     if constexpr (F::kHalfScales) begin(g, 1, i[1]);
-    dot_half<1>(group, g, i[kSumHalves - 1]);
+    if constexpr (kRowPairs && kRows > 1) {
+      dot_pairs(group, g, i);
+    } else {
+      dot_half<0>(group, g, i[0]);
+      dot_half<1>(group, g, i[kSumHalves - 1]);
+    }
     scale_group(header, slot, g, i);
   }
 
