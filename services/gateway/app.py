@@ -49,6 +49,8 @@ def main(settings: Settings, stop: threading.Event) -> int:
     routes = RouteTable(settings)
     model = open_model(settings.models.target, settings.paths)
     prompter = Prompter(model)
+    for profile in settings.profiles:
+        prompter.prefix(profile)  # takes a while, and fails when it does before anything is connected
     hello = Hello(
         role="gateway",
         incarnation=incarnation,
