@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+from shared.config.quote import one_line
+
+MAX_MESSAGE = 2000  # characters
+
 
 class RinglineError(Exception):
-    """Something the user can act on. The message is one line: what is wrong, where, and what to do."""
+    """Something the user can act on. The message is one line: what is wrong, where, and what to do.
+
+    It stays one line, of at most MAX_MESSAGE characters, whatever a name in it holds: line breaks and escape
+    codes are shown as such.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(one_line(message, MAX_MESSAGE))
