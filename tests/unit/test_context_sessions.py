@@ -124,10 +124,35 @@ def test_the_id_of_a_finished_request_can_be_used_for_another_prompt(plant: Plan
     assert len(plant.ledger.live) == 1
 
 
-def test_the_id_of_a_live_request_is_refused_for_another_prompt(plant: Plant) -> None:
-    start(plant)
-    plant.sessions.submit(submit(plant.profile(), "r1", prompt=9))
-    assert plant.take("gateway", Rejected)[0].retry_after_s is None
+@pytest.mark.parametrize("change", [{"prompt": 9}, {"max_tokens": 4}])
+def test_a_live_request_submitted_with_other_content_is_replaced(
+    plant: Plant, change: dict[str, int]
+) -> None:
+    """The gateway was restarted with an edited profile: the old answer ends, no token of it comes any more."""
+    old = start(plant)
+    old.commit(7)
+    plant.sessions.gateway_joined()
+    plant.sent["gateway"].clear()
+    plant.sessions.submit(submit(plant.profile(), "r1", **change))
+    closed = [message.seq for message in plant.sent["verifier"] if isinstance(message, SeqClose)]
+    assert closed == [old.seq]
+    new = Decoder(plant, plant.take("verifier", SeqOpen)[-1])
+    assert new.seq != old.seq
+    old.commit(8)
+    new.commit(9, finish="stop")
+    assert [type(m) for m in plant.sent["gateway"]] == [Accepted, Tokens, Finished]
+    assert [(m.index, m.tokens) for m in plant.take("gateway", Tokens)] == [(0, [9])]
+
+
+def test_a_request_replaced_by_one_that_is_refused_leaves_its_place_to_those_who_wait(plant: Plant) -> None:
+    """Three are answered at once; the fourth starts."""
+    for name in ("r1", "r2", "r3"):
+        start(plant, name)
+    plant.sessions.submit(submit(plant.profile(), "r4"))
+    assert "r4" in plant.sessions.waiting
+    plant.sessions.submit(submit(plant.profile(), "r1", prompt=65))
+    assert [m.request_id for m in plant.take("gateway", Rejected)] == ["r1"]
+    assert "r4" not in plant.sessions.waiting
 
 
 @pytest.mark.parametrize(
