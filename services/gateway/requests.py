@@ -8,50 +8,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import structlog
 
 from services.gateway.alarm import Alarm, parse_alarm
-from services.gateway.answers import Timing, error_answer, final_answer, stream_delta
+from services.gateway.answers import error_answer, final_answer, stream_delta
 from services.gateway.journal import Journal, State, Waiting
 from services.gateway.payload import PayloadError
 from services.gateway.prompt import Prompter
+from services.gateway.request import Request
 from services.gateway.routes import STREAM
 from shared.bus.messages import Accepted, Finished, Message, RegisterProfile, Rejected, Submit, Tokens
 from shared.config.errors import RinglineError
 from shared.config.settings import Profile, Settings
-from shared.model.tokenizer import StreamDecoder
 
 QUIET_S = 30.0  # after that long without a word about a request it is submitted again
 ATTEMPTS = 3  # of an alarm whose sequence failed
 _RETRY_S = (0.2, 60.0)  # limits of what a rejection may ask for
 
 _log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class Request:
-    """One alarm in flight. Times are monotonic seconds."""
-
-    row: Waiting
-    alarm: Alarm
-    alarm_id: str
-    submit: Submit
-    decoder: StreamDecoder
-    arrived: float
-    submitted: float
-    heard: float
-    count: int = 0  # answer tokens received
-    first: float | None = None  # when the first token came
-    characters: int = 0  # published in the stream
-    parts: list[str] = field(default_factory=list)
-    resend_at: float | None = None
-    gaps: int = 0
-
-    @property
-    def label(self) -> dict[str, str]:
-        return {"id": self.alarm_id, "topic": self.row.topic}
 
 
 class Requests:
@@ -164,6 +139,8 @@ class Requests:
             return
         request.heard = time.monotonic()
         match message:
+            case Accepted():
+                request.restart(self._prompter.decoder())
             case Tokens():
                 self._take_tokens(request, message)
             case Finished():
@@ -186,12 +163,9 @@ class Requests:
             self._fail(request, str(error))
 
     def _emit(self, request: Request, text: str) -> None:
-        if text:
-            self._stream(
-                request.row.out_topic + STREAM, stream_delta(request.alarm_id, request.characters, text)
-            )
-            request.parts.append(text)
-            request.characters += len(text)
+        delta = request.push(text)
+        if delta is not None:
+            self._stream(request.row.out_topic + STREAM, stream_delta(request.alarm_id, *delta))
 
     def _replay(self, request: Request) -> None:
         request.gaps += 1
@@ -203,7 +177,7 @@ class Requests:
     def _finish(self, request: Request, message: Finished) -> None:
         if request.count < message.answer_tokens:
             self._replay(request)
-        elif message.reason in ("stop", "length") or (message.reason != "failed" and request.parts):
+        elif message.reason in ("stop", "length") or (message.reason != "failed" and request.text):
             self._answer(request, message)
         else:
             self._fail(request, message.detail or message.reason)
@@ -213,8 +187,8 @@ class Requests:
             message.reason == "stop"
         ):  # an answer cut by its length may end inside a character: that is no text
             self._emit(request, request.decoder.finish())
-        timing = _timing(request, time.monotonic())
-        text = "".join(request.parts).strip()
+        timing = request.timing(time.monotonic())
+        text = request.text.strip()
         payload = final_answer(request.alarm_id, request.alarm, text, self._prompter.model, message, timing)
         self._end(request, payload, State.ANSWERED)
         _log.info(
@@ -255,11 +229,3 @@ class Requests:
     def _end(self, request: Request, payload: bytes, outcome: State) -> None:
         self._journal.finish(request.row.seq, payload, outcome)
         del self._live[request.row.request_id]
-
-
-def _timing(request: Request, now: float) -> Timing:
-    def since_arrival(moment: float) -> float:
-        return 1000.0 * (moment - request.arrived)
-
-    first = now if request.first is None else request.first
-    return Timing(since_arrival(request.submitted), since_arrival(first), since_arrival(now))
