@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from services.gateway import fields
-from services.gateway.payload import PayloadError, clean, decode_text, json_object
+from services.gateway.payload import PayloadError, changed_by_cleaning, clean, decode_text, json_object
 
 SHORT = 256  # characters of a tag, code, unit or id
+CUT = "…"  # in the place of what was too long
 
 
 def _word(value: Any) -> str | None:
-    """A short text; numbers are welcome, too long ones are cut."""
+    """A short text; numbers are welcome, too long ones are cut, which the last character then says."""
     if value is None or isinstance(value, dict | list | bool):
         return None
-    return clean(str(value)).strip()[:SHORT] or None
+    word = clean(str(value)).strip()
+    if len(word) > SHORT:
+        word = word[: SHORT - 1] + CUT
+    return word or None
 
 
 def _reading(value: Any) -> float | str | None:
@@ -32,7 +37,10 @@ Reading = Annotated[float | str | None, BeforeValidator(_reading)]
 
 
 class Alarm(BaseModel):
-    """All but `text` is optional. `ts` is seconds since 1970 in UTC; unknown keys are ignored."""
+    """All but `text` is optional. `ts` is seconds since 1970 in UTC; unknown keys are ignored.
+
+    `id` is what people are shown; alarms are told apart by `parse_content`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -49,16 +57,36 @@ class Alarm(BaseModel):
 
 def parse_alarm(payload: bytes, max_bytes: int) -> Alarm:
     """The alarm in an MQTT payload: a JSON object or plain text. PayloadError names the reason otherwise."""
+    return parse_content(payload, max_bytes)[0]
+
+
+def parse_content(payload: bytes, max_bytes: int) -> tuple[Alarm, bytes | None]:
+    """The alarm, and if it has an id all that was sent, id included, but its time: what repeats it says that.
+
+    Nothing of it is cut or cleaned, and every key counts: 1 is not "1", and a known id with anything else
+    behind it is another alarm.
+    """
     text = decode_text(payload, max_bytes)
     found = json_object(text)
     if found is None:
-        return Alarm(text=text)
+        return Alarm(text=text), None
     content = found.get("text")
     if not isinstance(content, str) or not (content := clean(content).strip()):
         raise PayloadError('JSON without a "text"; add {"text": "what happened"}')
     try:
-        return Alarm.model_validate({**found, "text": content})
+        alarm = Alarm.model_validate({**found, "text": content})
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise PayloadError(f'"{where}": {problem["msg"]}') from None
+    return alarm, None if alarm.id is None else _content(found, alarm, payload)
+
+
+def _content(found: dict[str, Any], alarm: Alarm, payload: bytes) -> bytes:
+    if changed_by_cleaning(payload):
+        return payload  # `found` does not say all
+    said = {key: value for key, value in found.items() if key != "ts" or alarm.ts is None}
+    try:
+        return json.dumps(said, sort_keys=True).encode()
+    except RecursionError:
+        return payload

@@ -6,7 +6,7 @@ import time
 
 import structlog
 
-from services.gateway.alarm import Alarm, parse_alarm
+from services.gateway.alarm import Alarm, parse_content
 from services.gateway.answers import dead_letter
 from services.gateway.dedupe import Arrival, digest, duplicate_of
 from services.gateway.events import Delivery
@@ -33,13 +33,13 @@ class Intake:
             return None  # our own, through a subscription that somebody else made for this session
         try:
             topic, target = self._target(delivery.topic)
-            alarm = self._parse(delivery)
+            alarm, content = self._parse(delivery)
         except PayloadError as error:
             return self._bury(delivery, str(error))
         except Exception as error:  # a fault of ours must not come back with every redelivery
             _log.exception("an alarm could not be read")
             return self._bury(delivery, f"the gateway could not read it: {error!r}")
-        arrival = _arrival(delivery, alarm)
+        arrival = _arrival(delivery, alarm.ts, content)
         if self._is_duplicate(arrival, delivery):
             return None
         entry = Entry(arrival, topic, delivery.payload, alarm.severity, target.profile, target.answer)
@@ -55,12 +55,12 @@ class Intake:
             raise PayloadError("no route matches its topic; add one, or use another mqtt.client_id")
         return topic, target
 
-    def _parse(self, delivery: Delivery) -> Alarm:
+    def _parse(self, delivery: Delivery) -> tuple[Alarm, bytes | None]:
         check_size(delivery.size, self._max_payload)
-        return parse_alarm(delivery.payload, self._max_payload)
+        return parse_content(delivery.payload, self._max_payload)
 
     def _bury(self, delivery: Delivery, reason: str) -> int | None:
-        arrival = _arrival(delivery, None)
+        arrival = _arrival(delivery)
         if self._is_duplicate(arrival, delivery):
             return None
         letter = dead_letter(delivery.topic, delivery.payload, delivery.size, reason)
@@ -98,12 +98,11 @@ def _resolve_or_none(routes: RouteTable, topic: str) -> Target | None:
         return None
 
 
-def _arrival(delivery: Delivery, alarm: Alarm | None) -> Arrival:
-    name = None if alarm is None else alarm.id
+def _arrival(delivery: Delivery, ts: float | None = None, content: bytes | None = None) -> Arrival:
     return Arrival(
         digest=digest(delivery.topic, delivery.payload),
-        id_key=None if name is None else digest(delivery.topic, name.encode()),
-        ts=None if alarm is None else alarm.ts,
+        id_key=None if content is None else digest(delivery.topic, content),
+        ts=ts,
         received=time.time(),
         retained=delivery.retained,
         redelivered=delivery.redelivered,

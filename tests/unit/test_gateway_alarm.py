@@ -37,6 +37,14 @@ def test_json_of_the_documented_shape() -> None:
     )
 
 
+def test_what_is_too_long_to_show_is_cut_with_a_mark() -> None:
+    """Whoever reads the answer sees that it is not all."""
+    found = alarm(json.dumps({"id": "x" * 257, "source": "s" * 256, "value": 10**400, "text": "t"}))
+    assert found.id == "x" * 255 + "…"
+    assert found.source == "s" * 256
+    assert found.value == "1" + "0" * 254 + "…"
+
+
 @pytest.mark.parametrize("charset", ["utf-8", "utf-8-sig", "gbk", "gb18030"])
 def test_charsets(charset: str) -> None:
     """UTF-8 with and without a byte order mark, GBK and GB18030, as plain text and inside JSON."""

@@ -97,6 +97,57 @@ def test_redelivery_after_a_crash_between_commit_and_acknowledgement_is_one_alar
     assert len(journal.waiting(9)) == 1
 
 
+_LONG = "A" * 300
+_ONE = {"id": "same", "text": "pressure high", "severity": "info", "ts": 1.7e9}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"id": _LONG + "1"}, {"id": _LONG + "2"}),
+        ({"id": "a\0b"}, {"id": "ab"}),
+        ({"id": "a\rb"}, {"id": "a\nb"}),
+        ({"id": " a"}, {"id": "a"}),
+        ({"id": 1}, {"id": "1"}),
+        (_ONE, {**_ONE, "severity": "critical"}),
+        (_ONE, {**_ONE, "text": "pressure very high"}),
+        (_ONE, {**_ONE, "value": 7}),
+        (_ONE, {**_ONE, "ts": 1.7e9 + 60}),
+        (_ONE, {**_ONE, "ts": "soon"}),
+        ({**_ONE, "ts": "soon"}, {**_ONE, "ts": "later"}),
+        (_ONE, {**_ONE, "tag": "unknown key"}),
+        (_ONE, {**_ONE, "source": _LONG + "1"}),
+        ({**_ONE, "source": _LONG + "1"}, {**_ONE, "source": _LONG + "2"}),
+    ],
+)
+def test_alarms_that_differ_anywhere_are_both_answered(
+    intake: Intake, journal: Journal, first: dict[str, object], second: dict[str, object]
+) -> None:
+    """Ids are compared whole and by type; a known id with other content was raised again."""
+    for alarm in (first, second):
+        payload = json.dumps({"text": "pump hot", **alarm}).encode()
+        assert intake.take(delivery(payload)) is not None
+        assert intake.take(delivery(payload)) is None
+    assert len(journal.waiting(9)) == 2
+
+
+def test_raw_control_characters_tell_ids_apart(intake: Intake, journal: Journal) -> None:
+    """They are no valid JSON and are read all the same, without these characters."""
+    for name in (b"ab", b"a\x01b", b"a\x7fb", b"a\rb", b"a\nb"):
+        intake.take(delivery(b'{"text": "t", "id": "' + name + b'"}'))
+    assert len(journal.waiting(9)) == 5
+
+
+def test_the_same_alarm_is_recognised_in_another_order_and_a_second_later(
+    intake: Intake, journal: Journal
+) -> None:
+    """Two controllers report one event, each with its own clock."""
+    intake.take(delivery(json.dumps(_ONE).encode()))
+    again = {**dict(reversed(_ONE.items())), "ts": 1.7e9 + 1}
+    assert intake.take(delivery(json.dumps(again).encode())) is None
+    assert len(journal.waiting(9)) == 1
+
+
 def test_what_an_earlier_configuration_left_is_answered_by_this_one(journal: Journal, intake: Intake) -> None:
     """New profile and topic by the new routes; without a route the dead-letter topic, never an old topic."""
     intake.take(delivery(b"one"))
