@@ -9,6 +9,8 @@
 A sequence's tokens are `tokens[0 .. n)`. K/V of positions `[0, kv_len)` is in the pool. While a sequence
 decodes, `n == kv_len + 1`: the last token, the *root*, is known but not yet computed. `epoch` counts the
 commits of a sequence; a message that carries an epoch belongs to the state after that many commits.
+
+Everything in a message has a limit, so whatever can be made also fits into a frame (shared.bus.codec).
 """
 
 from __future__ import annotations
@@ -16,7 +18,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
+
+from shared.config.quote import one_line
 
 PROTOCOL_MAJOR = 1
 PROTOCOL_MINOR = 0
@@ -29,7 +33,15 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 SeqId = Annotated[int, Field(ge=1, lt=2**53)]
 RequestId = Annotated[str, Field(min_length=1, max_length=128)]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
-Tokens_ = Annotated[list[Token], Field(max_length=1 << 20)]
+Hash = Annotated[str, Field(max_length=128)]
+Label = Annotated[str, Field(max_length=128)]
+Duration = Annotated[float, Field(ge=0, lt=2**53)]  # in the unit that the field is named after
+# For people: longer text is cut where the message is made, and again where it is read.
+Text = Annotated[str, AfterValidator(lambda text: one_line(text, 500))]
+# FailFast: a list of wrong items is one error, not one for each of them.
+Tokens_ = Annotated[list[Token], Field(max_length=1 << 18), FailFast()]
+StopTokens = Annotated[list[Token], Field(max_length=16), FailFast()]
+Blocks = Annotated[list[Count], Field(max_length=1 << 16), FailFast()]
 
 
 class Source(IntEnum):
@@ -55,10 +67,10 @@ class Hello(Message):
     role: Role
     incarnation: Annotated[int, Field(ge=0, lt=2**63)]  # monotonic ns at process start: newer fences older
     pid: Count
-    config_hash: str = ""
-    model_hash: str = ""  # of the model this role runs (verifier: target, draft: draft), "" when it runs none
-    vocabulary_hash: str = ""
-    plane: str = ""  # KvGeometry.describe() of the plane this role writes, "" when it writes none
+    config_hash: Hash = ""
+    model_hash: Hash = ""  # of the model this role runs (its target or draft), "" when it runs none
+    vocabulary_hash: Hash = ""
+    plane: Label = ""  # KvGeometry.describe() of the plane this role writes, "" when it writes none
 
 
 class Welcome(Message):
@@ -67,20 +79,20 @@ class Welcome(Message):
 
 
 class Refused(Message):
-    field: str
-    expected: str
-    got: str
-    hint: str
+    field: Text
+    expected: Text
+    got: Text
+    hint: Text
 
 
 class Heartbeat(Message):
     """Sent every second in both directions. `busy_s`: how long the sender's loop has been in one step."""
 
-    busy_s: float = 0.0
+    busy_s: Duration = 0.0
 
 
 class Goodbye(Message):
-    reason: str
+    reason: Text
 
 
 # --- gateway and context ---------------------------------------------------------------------------
@@ -101,7 +113,7 @@ class Submit(Message):
     profile: Name
     tokens: Tokens_  # the whole prompt, beginning with the profile's prefix
     max_tokens: Annotated[int, Field(ge=1, le=65536)]
-    stop_tokens: Annotated[list[Token], Field(max_length=16)]
+    stop_tokens: StopTokens
     severity: Annotated[int, Field(ge=0, le=3)] = 1  # 0 info, 1 warning, 2 alarm, 3 critical
 
 
@@ -116,8 +128,8 @@ class Accepted(Message):
 
 class Rejected(Message):
     request_id: RequestId
-    reason: str
-    retry_after_s: float | None  # None: never, the request itself is wrong
+    reason: Text
+    retry_after_s: Duration | None  # None: never, the request itself is wrong
 
 
 class Tokens(Message):
@@ -131,7 +143,7 @@ class Tokens(Message):
 class Finished(Message):
     request_id: RequestId
     reason: FinishReason
-    detail: str = ""
+    detail: Text = ""
     prompt_tokens: Count
     answer_tokens: Count  # without the stop token
     cached_tokens: Count
@@ -155,12 +167,12 @@ class SeqOpen(Message):
     prompt_len: Count
     kv_len: Count  # of the target's plane
     draft_kv_len: Count  # of the draft's plane
-    blocks: Annotated[list[Count], Field(max_length=1 << 17)]
+    blocks: Blocks
     sink: Count
     ring: Count
     window: Count
     max_tokens: Count  # answer tokens at most; 0 for a sequence that is only to be computed (profile prefix)
-    stop_tokens: list[Token]
+    stop_tokens: StopTokens
     severity: Count
 
 
@@ -172,14 +184,14 @@ class SeqState(Message):
     kv_len: Count
     tokens: Tokens_
     first_block: Count
-    blocks: Annotated[list[Count], Field(max_length=1 << 17)]
+    blocks: Blocks
 
 
 class SeqClose(Message):
     """The sequence is over. Whoever writes K/V answers with `SeqReleased`, also when it does not know it."""
 
     seq: SeqId
-    reason: str
+    reason: Text
 
 
 class SeqReleased(Message):
@@ -207,8 +219,8 @@ class Commit(Message):
     finish: Literal["stop", "length"] | None = None
     drafted: Count = 0
     accepted: Count = 0
-    accepted_by_source: dict[int, Count] = Field(default_factory=dict)
-    forward_ms: float = 0.0
+    accepted_by_source: Annotated[dict[int, Count], Field(max_length=16)] = Field(default_factory=dict)
+    forward_ms: Duration = 0.0
 
 
 class CommitFailed(Message):
@@ -216,7 +228,7 @@ class CommitFailed(Message):
 
     seq: SeqId
     epoch: Count
-    reason: str
+    reason: Text
 
 
 class PlaneFilled(Message):
@@ -234,10 +246,10 @@ class Proposal(Message):
 
     seq: SeqId
     base: Count  # number of known tokens the tree follows
-    tokens: Annotated[list[Token], Field(max_length=256)]
-    parents: Annotated[list[Annotated[int, Field(ge=-1, lt=256)]], Field(max_length=256)]
-    sources: Annotated[list[Annotated[int, Field(ge=0, le=2)]], Field(max_length=256)]
-    logq: Annotated[list[float], Field(max_length=256)]
+    tokens: Annotated[list[Token], Field(max_length=256), FailFast()]
+    parents: Annotated[list[Annotated[int, Field(ge=-1, lt=256)]], Field(max_length=256), FailFast()]
+    sources: Annotated[list[Annotated[int, Field(ge=0, le=2)]], Field(max_length=256), FailFast()]
+    logq: Annotated[list[float], Field(max_length=256), FailFast()]
 
 
 # --- status ----------------------------------------------------------------------------------------
@@ -248,17 +260,17 @@ class StatusRequest(Message):
 
 
 class ServiceStatus(Message):
-    role: str
+    role: Name
     pid: Count
     alive: bool
-    age_s: float
-    busy_s: float
+    age_s: Duration
+    busy_s: Duration
 
 
 class SequenceStatus(Message):
     seq: SeqId
-    request_id: str
-    profile: str
+    request_id: Label  # "" for a profile's prefix
+    profile: Label
     tokens: Count
     kv_len: Count
     blocks: Count
@@ -273,5 +285,5 @@ class StatusReply(Message):
     blocks_pinned: Count
     blocks_peak: Count  # most blocks in use at once since start
     waiting: Count
-    services: list[ServiceStatus]
-    sequences: list[SequenceStatus]
+    services: Annotated[list[ServiceStatus], Field(max_length=64), FailFast()]
+    sequences: Annotated[list[SequenceStatus], Field(max_length=1024), FailFast()]

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
 import zmq
 
 from shared.bus.codec import ProtocolError, UnknownMajorError, decode, encode
@@ -36,12 +35,12 @@ from shared.bus.sockets import (
     readable,
     try_send,
 )
+from shared.config.sparse_log import SparseWarning
 
 MAX_STATUS_PEERS = 32
 _BATCH = 256  # messages handled in one poll
 _GONE = "gone, or does not read"
 
-_log = structlog.get_logger()
 Event = Message | PeerJoined | PeerLost
 
 
@@ -89,6 +88,7 @@ class BusServer:
         self._peers: dict[bytes, Peer] = {}
         self._pending: deque[tuple[Peer, Event]] = deque()
         self._beat_at = time.monotonic() + HEARTBEAT_S
+        self._warn = SparseWarning("message dropped")
         self.dropped = 0  # messages to peers that are no more, and bytes that were no message
 
     @property
@@ -145,7 +145,7 @@ class BusServer:
             return
         except ProtocolError as error:
             self.dropped += 1
-            _log.warning("message dropped", error=str(error), peer=repr(identity))
+            self._warn(error=str(error), peer=repr(identity))
             return
         peer = self._peers.get(identity)
         if isinstance(message, Hello):
