@@ -60,7 +60,9 @@ def clean(text: str) -> str:
 def changed_by_cleaning(payload: bytes) -> bool:
     """Whether `clean` leaves out or replaces anything of it."""
     text = payload.decode("utf-8", "replace")
-    return any(char == "\ufeff" or (char not in "\n\t" and unicodedata.category(char) == "Cc") for char in text)
+    return any(
+        char == "\ufeff" or (char not in "\n\t" and unicodedata.category(char) == "Cc") for char in text
+    )
 
 
 def json_object(text: str) -> dict[str, Any] | None:

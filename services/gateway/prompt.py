@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from services.gateway.alarm import Alarm
+from services.gateway.alarm import CUT, Alarm
 from shared.config.settings import Language, Profile
 from shared.model.chat import ChatPrompt, render_chat
 from shared.model.open import ModelFile
@@ -41,21 +41,48 @@ _SEVERITIES: dict[Language, tuple[str, str, str, str]] = {
     "en": ("info", "warning", "alarm", "critical"),
     "zh": ("信息", "警告", "报警", "紧急"),
 }
-_CHARS_PER_TOKEN = 8  # more text than this never fits, so it is not even tokenised
+_CHARS_PER_TOKEN = 32  # more text than this never fits, so it is not even tokenised
+_LEAST_TEXT = 24  # characters of the text that come before any other field, and before room for the answer
+_TEXT_SHARE = 4  # beyond that the text may be so many times longer than another field
 
 
 def user_text(alarm: Alarm, language: Language, keep: int | None = None) -> str:
-    """The user's message; of the alarm's text at most `keep` characters, the cut marked in the middle."""
+    """The user's message. When there is a `keep`, at most that many characters of the alarm's text and about
+    a quarter as many of each other field; cuts are marked, what would be nothing but a mark is left out.
+    """
     words = _LABELS[language]
+    short = None if keep is None else max(0, keep - _LEAST_TEXT) // _TEXT_SHARE
     lines = [
-        (words["source"], alarm.source),
-        (words["code"], alarm.code),
+        (words["source"], _cut_word(alarm.source, short)),
+        (words["code"], _cut_word(alarm.code, short)),
         (words["severity"], _SEVERITIES[language][alarm.severity]),
-        (words["time"], _time(alarm.ts)),
-        (words["value"], _measurement(alarm, language)),
+        (words["time"], _whole(_time(alarm.ts), short)),
+        (words["value"], _measurement(alarm, language, short)),
         (words["text"], cut_middle(alarm.text, keep, words["cut"])),
     ]
     return "\n".join(f"{label}{words['colon']}{value}" for label, value in lines if value)
+
+
+def whole_from(alarm: Alarm) -> int:
+    """The smallest `keep` with which `user_text` leaves nothing out."""
+    values = [
+        alarm.source,
+        alarm.code,
+        _time(alarm.ts),
+        alarm.unit,
+        _number(alarm.value),
+        _number(alarm.limit),
+    ]
+    return max(len(alarm.text), _LEAST_TEXT + _TEXT_SHARE * max(len(value or "") for value in values))
+
+
+def _cut_word(word: str | None, keep: int | None) -> str | None:
+    return cut_middle(word, keep, CUT) if word and keep != 0 else None
+
+
+def _whole(word: str | None, keep: int | None) -> str | None:
+    """Part of a time or of a number is wrong."""
+    return word if word and (keep is None or len(word) <= keep) else None
 
 
 def cut_middle(text: str, keep: int | None, mark: str) -> str:
@@ -70,17 +97,24 @@ def _time(ts: float | None) -> str | None:
     return None if ts is None else datetime.fromtimestamp(ts).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _measurement(alarm: Alarm, language: Language) -> str | None:
+def _measurement(alarm: Alarm, language: Language, keep: int | None) -> str | None:
     words = _LABELS[language]
-    unit = f" {alarm.unit}" if alarm.unit else ""
-    parts = [] if alarm.value is None else [f"{_number(alarm.value)}{unit}"]
-    if alarm.limit is not None:
-        parts.append(f"{words['limit']} {_number(alarm.limit)}{unit}")
+    cut_unit = _cut_word(alarm.unit, keep)
+    unit = f" {cut_unit}" if cut_unit else ""
+    value, limit = _reading(alarm.value, keep), _reading(alarm.limit, keep)
+    parts = [f"{value}{unit}"] if value else []
+    if limit:
+        parts.append(f"{words['limit']} {limit}{unit}")
     return words["comma"].join(parts) or None
 
 
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.10g}"
+def _reading(value: float | str | None, keep: int | None) -> str | None:
+    shown = _number(value)
+    return _cut_word(shown, keep) if isinstance(value, str) else _whole(shown, keep)
+
+
+def _number(value: float | str | None) -> str | None:
+    return value if value is None or isinstance(value, str) else f"{value:.10g}"
 
 
 class Prompter:
@@ -109,13 +143,16 @@ class Prompter:
         return self._prefixes[profile.name]
 
     def prompt(self, profile: Profile, alarm: Alarm) -> list[int]:
-        """The whole prompt. Of a text that is too long the middle is left out until the rest fits."""
-        room = len(self.prefix(profile)) + prompt_room(profile)
+        """The whole prompt. Of fields that are too long the middle is left out until the rest fits."""
 
         def tokens(keep: int) -> list[int]:
             return self._render(profile, user_text(alarm, profile.language, keep)).tokens
 
-        return longest(tokens, min(len(alarm.text), room * _CHARS_PER_TOKEN), room)
+        sink, room = len(self.prefix(profile)), prompt_room(profile)
+        if room < profile.window and len(tokens(_LEAST_TEXT)) > sink + room:
+            room = profile.window  # a question with a part of its answer's room rather than no question
+        room += sink
+        return longest(tokens, min(whole_from(alarm), room * _CHARS_PER_TOKEN), room)
 
     def _render(self, profile: Profile, user: str) -> ChatPrompt:
         return render_chat(self._info, self._tokenizer, profile.system, user)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.alarm import Alarm
-from services.gateway.prompt import Prompter, cut_middle, longest, prompt_room, user_text
+from services.gateway.prompt import Prompter, cut_middle, longest, prompt_room, user_text, whole_from
 from shared.config.settings import Paths, Profile
 from shared.model.open import open_model
 
@@ -71,6 +71,35 @@ def test_a_prompt_always_fits_sink_and_window(prompter: Prompter, text: str, lan
     assert len(tokens) - len(prefix) <= room
     if len(text) > 1000:
         assert len(tokens) - len(prefix) > room // 2
+
+
+_HUGE = {"source": "s" * 256, "code": "度" * 256, "unit": "🔥" * 256, "value": "1" * 256, "limit": "限" * 256}
+
+
+@pytest.mark.parametrize("text", ["too hot", "pump 3 cavitates " * 400, "🔥" * 3000])
+@pytest.mark.parametrize("window", [64, 128, 256, 1024])
+@pytest.mark.parametrize("fields", [_HUGE, {"value": 1.2345678e-300, "ts": 1.7e9, "unit": "mm/s"}])
+def test_every_field_is_shortened_until_the_prompt_fits(
+    prompter: Prompter, text: str, window: int, fields: dict[str, object]
+) -> None:
+    """So that every alarm is answered, in the smallest window too."""
+    for language in ("en", "zh"):
+        chosen = profile(window=window, max_tokens=300, language=language)
+        tokens = prompter.prompt(chosen, Alarm(text=text, **fields))  # type: ignore[arg-type]
+        room = window if window == 64 or text[0] == "🔥" else prompt_room(chosen)
+        assert len(tokens) - len(prompter.prefix(chosen)) <= room
+
+
+def test_the_text_is_shortened_last_and_cuts_are_marked() -> None:
+    """It keeps four times as much as a source; a part of a time or number would be wrong."""
+    alarm = Alarm(text="0123456789" * 4, source="s" * 99, value=1.5e-100, unit="mm", ts=1.7e9)
+    assert (
+        user_text(alarm, "en", 64)
+        == f"Source: sssssss…sss\nSeverity: warning\nValue: 1.5e-100 mm\nAlarm: {alarm.text}"
+    )
+    assert user_text(alarm, "en", 3) == "Severity: warning\nAlarm: 01 …[cut]… 9"
+    assert user_text(alarm, "en", whole_from(alarm)) == user_text(alarm, "en")
+    assert user_text(alarm, "en", whole_from(alarm) - 1) != user_text(alarm, "en")
 
 
 def test_template_text_inside_an_alarm_is_plain_text(prompter: Prompter) -> None:
