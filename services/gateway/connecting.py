@@ -38,7 +38,7 @@ def read_password(settings: Mqtt) -> str | None:
         return None
     try:
         return settings.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or no UTF-8
         raise RinglineError(
             f"{settings.password_file}: cannot read mqtt.password_file: {plain(error)}"
         ) from None
@@ -52,7 +52,7 @@ def tls_context(settings: Mqtt) -> ssl.SSLContext | None:
         context = ssl.create_default_context(cafile=settings.tls_ca)
         if settings.tls_cert is not None:
             context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except (OSError, ssl.SSLError) as error:
+    except (OSError, ValueError) as error:  # of OSError ssl.SSLError too; ValueError: a NUL in a path
         names = ", ".join(
             str(path) for path in (settings.tls_ca, settings.tls_cert, settings.tls_key) if path
         )

@@ -8,6 +8,7 @@ the topics that the configuration names.
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 
 from services.gateway.payload import PayloadError
@@ -16,6 +17,7 @@ from shared.config.settings import Route, Settings
 
 STREAM = "/stream"
 MAX_TOPIC_BYTES = 65_535
+MAX_SLASHES = 200  # mosquitto ends the connection for more
 _WILDCARD = re.compile(r"\{([1-9][0-9]?)\}")
 
 
@@ -47,13 +49,17 @@ class RouteTable:
         return list(dict.fromkeys(route.topic for _, route in self._routes))
 
     def resolve(self, topic: str) -> Target | None:
-        """Profile and answer topic of the first route that matches. PayloadError: topic too long."""
+        """Profile and answer topic of the first route that matches. PayloadError: no topic to publish to.
+
+        A broker ends the connection for a wrong topic; one alarm would then hold up all others for ever.
+        """
         for levels, route in self._routes:
             captured = match(levels, topic)
             if captured is not None:
                 answer = substitute(route.answer, captured)
-                if len((answer + STREAM).encode()) > MAX_TOPIC_BYTES:
-                    raise PayloadError("its answer topic would be longer than MQTT allows")
+                problem = topic_problem(answer)
+                if problem is not None:
+                    raise PayloadError(f'its answer topic, from "{route.answer}", cannot be used: {problem}')
                 return Target(route.profile, answer)
         return None
 
@@ -130,12 +136,31 @@ def _answer_pattern(levels: list[str], answer: str) -> list[str]:
 
 def check_topic(where: str, topic: str) -> None:
     """RinglineError unless `topic` is one that can be published to."""
-    if not topic or topic.startswith("$") or set(topic) & {"+", "#", "\0"}:
-        raise RinglineError(
-            f'{where} "{topic}": not a topic to publish to (empty, or with +, # or a leading $)'
-        )
-    if len(topic.encode()) > MAX_TOPIC_BYTES - len(STREAM):
-        raise RinglineError(f"{where}: longer than MQTT allows")
+    problem = topic_problem(topic)
+    if problem is not None:
+        raise RinglineError(f'{where} "{topic}": not a topic to publish to: {problem}')
+
+
+def topic_problem(topic: str) -> str | None:
+    """Why nothing, or no stream below it, can be published to `topic` (MQTT 5, 4.7 and 1.5.4)."""
+    if not topic:
+        return "it is empty"
+    if topic.startswith("$"):
+        return "it begins with $, which is the broker's"
+    if set(topic) & {"+", "#"}:
+        return "it contains + or #, which are for filters"
+    if any(unicodedata.category(char) in ("Cc", "Cs") or _is_noncharacter(ord(char)) for char in topic):
+        return "it contains a character that brokers refuse"
+    if len((topic + STREAM).encode()) > MAX_TOPIC_BYTES:
+        return f"with {STREAM} it is longer than the {MAX_TOPIC_BYTES} bytes that MQTT allows"
+    if (topic + STREAM).count("/") > MAX_SLASHES:
+        return f"with {STREAM} it has more than {MAX_SLASHES} slashes"
+    return None
+
+
+def _is_noncharacter(code: int) -> bool:
+    """Unicode 23.7."""
+    return code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
 
 
 def _check_filter(where: str, topic: str) -> None:

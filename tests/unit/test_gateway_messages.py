@@ -221,3 +221,28 @@ def test_a_password_comes_from_a_file(tmp_path: Path) -> None:
         read_password(Mqtt(password_file=tmp_path / "none"))
     with pytest.raises(RinglineError, match="TLS files"):
         tls_context(Mqtt(tls_ca=tmp_path / "none"))
+
+
+def test_paths_with_a_nul_and_passwords_that_are_no_text_are_one_clear_line(tmp_path: Path) -> None:
+    """TOML can write \\u0000 into a path; Python then raises a ValueError."""
+    wrong = Path("/etc/pass\0word")
+    with pytest.raises(RinglineError, match=r"mqtt\.password_file: embedded null byte"):
+        read_password(Mqtt(password_file=wrong))
+    for changes in ({"tls_ca": wrong}, {"tls_cert": wrong}, {"tls_cert": tmp_path / "x", "tls_key": wrong}):
+        with pytest.raises(RinglineError, match="TLS files"):
+            tls_context(Mqtt(**changes))
+    (tmp_path / "password").write_bytes(b"\xff\xfe")
+    with pytest.raises(RinglineError, match=r"mqtt\.password_file"):
+        read_password(Mqtt(password_file=tmp_path / "password"))
+
+
+def test_an_alarm_without_an_answer_topic_is_a_dead_letter(tmp_path: Path) -> None:
+    """`a//b` with the route a/+/b to {1}: the reason is said, and nothing waits for an answer."""
+    route = Route(topic="a/+/b", profile="p", answer="{1}")
+    settings = Settings(routes=(route,), gateway=Gateway(dead_letter_topic="dead"))
+    journal = Journal(tmp_path / "journal.db", 100)
+    Intake(settings, RouteTable(settings), journal).take(delivery(b"pump hot", b"a//b"))
+    letter = letters(journal)[0]
+    assert letter["topic"] == "a//b"
+    assert "it is empty" in str(letter["reason"])
+    assert journal.waiting(9) == []

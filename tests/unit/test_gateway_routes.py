@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.payload import PayloadError
-from services.gateway.routes import RouteTable, Target, levels_of, match, overlap, substitute
+from services.gateway.routes import RouteTable, Target, levels_of, match, overlap, substitute, topic_problem
 from shared.config.errors import RinglineError
 from shared.config.settings import Gateway, Route, Settings
 
@@ -97,10 +97,43 @@ def test_no_route_is_refused() -> None:
     assert "[[routes]]" in refusal()
 
 
-def test_an_answer_topic_that_gets_too_long_has_a_reason() -> None:
-    """65 535 bytes are MQTT's limit."""
-    with pytest.raises(PayloadError):
-        table(("plant/+", "out/{1}/{1}")).resolve("plant/" + "x" * 40_000)
+@pytest.mark.parametrize(
+    ("answer", "topic", "part"),
+    [
+        ("{1}", "plant/x/", "empty"),
+        ("{1}/answer", "plant/x/$SYS", "begins with"),
+        ("{1}", "plant/x/$share", "begins with"),
+        ("out/{1}", "plant/x/a\0b", "character"),
+        ("out/{1}", "plant/x/a\x1fb", "character"),
+        ("out/{1}", "plant/x/a\ufffeb", "character"),
+        ("out/{1}/{1}", "plant/x/" + "x" * 40_000, "65535 bytes"),
+        ("out/{1}", "plant/x/" + "x" * 65_528, "65535 bytes"),
+        ("out/{1}", "plant/x/a+", "filters"),
+        ("out/{1}", "plant/x/#", "filters"),
+    ],
+)
+def test_an_answer_topic_that_cannot_be_used_has_a_reason(answer: str, topic: str, part: str) -> None:
+    """What a topic puts into the answer's: publishing there would cost the connection every time."""
+    with pytest.raises(PayloadError, match=part):
+        table(("plant/x/+", answer)).resolve(topic)
+
+
+def test_an_answer_topic_with_too_many_levels_has_a_reason() -> None:
+    """Its stream is one level below."""
+    routes = table(("plant/#", "out/{1}"))
+    assert routes.resolve("plant/" + "/".join("x" * 199)) is not None
+    with pytest.raises(PayloadError, match="200 slashes"):
+        routes.resolve("plant/" + "/".join("x" * 200))
+
+
+@given(st.text(max_size=5), st.sampled_from(["{1}", "{1}/x", "out/{1}", "out/{2}"]))
+def test_an_answer_topic_is_usable_or_has_a_reason(level: str, answer: str) -> None:
+    """Whatever the topic is."""
+    try:
+        found = table(("a/b/+/c/#", answer)).resolve(f"a/b/{level}/c/x")
+    except PayloadError:
+        return
+    assert found is None or topic_problem(found.answer) is None
 
 
 def test_dollar_topics_need_a_literal_first_level() -> None:
