@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 Language = Literal["en", "zh"]
+MAX_PROFILES = 16  # each has its prefix pinned in the pool, and a record in kv.ctl
 Megabytes = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
@@ -109,6 +110,12 @@ class Route(Section):
     answer: str  # answers go to `answer` and `answer`/stream; {1}, {2} … are the filter's wildcards
 
 
+def _check_count(value: object) -> object:
+    if isinstance(value, list | tuple) and len(value) > MAX_PROFILES:
+        raise ValueError(f"{len(value)} profiles are too many, a plant has {MAX_PROFILES} at most; remove some")
+    return value
+
+
 class Broker(Section):
     """The embedded broker, for demonstrations: loopback, no authentication."""
 
@@ -138,5 +145,5 @@ class Settings(Section):
     broker: Broker = Broker()
     launcher: Launcher = Launcher()
     log: Log = Log()
-    profiles: tuple[Profile, ...] = ()
+    profiles: Annotated[tuple[Profile, ...], BeforeValidator(_check_count)] = ()
     routes: tuple[Route, ...] = ()

@@ -8,7 +8,7 @@ import pytest
 
 from shared.config.errors import RinglineError
 from shared.config.load import config_hash, load_settings
-from shared.config.settings import Settings
+from shared.config.settings import MAX_PROFILES, Settings
 
 GOOD = '''
 [paths]
@@ -120,3 +120,15 @@ def test_the_hash_covers_what_must_agree_and_nothing_else() -> None:
     chunk = base.model_copy(update={"verifier": base.verifier.model_copy(update={"prefill_chunk": 16})})
     assert config_hash(prompt) == config_hash(base)
     assert len({config_hash(base), config_hash(pool), config_hash(chunk)}) == 3
+
+
+def test_more_profiles_than_a_plant_has_room_for_are_refused(tmp_path: Path) -> None:
+    def profiles(count: int) -> str:
+        table = '[[profiles]]\nname = "p{}"\nlanguage = "en"\nsystem = "x"\n'
+        return "[log]\n" + "".join(table.format(number) for number in range(count))
+
+    message = problem(tmp_path, profiles(MAX_PROFILES + 1))
+    assert message.startswith(':2: "profiles" = ')
+    assert message.endswith("17 profiles are too many, a plant has 16 at most; remove some")
+    (tmp_path / "ringline.toml").write_text(profiles(MAX_PROFILES))
+    assert len(load_settings(tmp_path / "ringline.toml").profiles) == MAX_PROFILES
