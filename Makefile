@@ -10,13 +10,13 @@ TEST_MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
 NATIVE := CMakeLists.txt $(shell find shared/native \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \))
 CPP := $(filter %.cpp %.hpp,$(NATIVE))
 
-.PHONY: help demo test lint bench test-native test-asan test-tsan test-arm build clean mosquitto
+.PHONY: help demo test lint bench test-native test-asan test-tsan test-arm estimate-a76 build clean mosquitto
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MODEL=smollm2-135m]   build, fetch the models, answer the bundled alarms'
 	@echo 'make test                        build, fetch the test models, run every test'
-	@echo 'make lint | bench | test-native | test-asan | test-tsan | test-arm | clean'
+	@echo 'make lint | bench | test-native | test-asan | test-tsan | test-arm | estimate-a76 | clean'
 
 demo: build
 	$(BIN)/ringline demo --model $(MODEL)
@@ -96,6 +96,10 @@ test-arm: $(VENV)/.packages
 	$(call native_tests,arm,Release,,$(ARM))
 	QEMU_CPU=cortex-a76 RINGLINE_BEST_ISA=dotprod $(call native_ctest,arm) -R 'isa|matmul'
 	QEMU_CPU=cortex-a72 RINGLINE_BEST_ISA=portable $(call native_ctest,arm) -R isa
+
+# What an RK3588 should do, without one.
+estimate-a76: $(VENV)/.packages
+	@$(BIN)/python -m bench.estimate --cxx $(ARM_CXX)
 
 comma := ,
 

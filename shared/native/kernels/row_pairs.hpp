@@ -1,31 +1,36 @@
 // The integer sums of a group for two activation rows at a time, where the instruction set multiplies small
 // matrices. Tiles and activations are those of the other variants: what the instruction wants side by side is
-// brought together in registers.
+// brought together in registers. That eats a part of the gain (docs/performance.md): an odd last row and
+// formats with two sums a group (Q6_K) are faster without.
 #pragma once
 
 #include "kernels/formats.hpp"
 
 namespace ringline::RINGLINE_ISA {
 
-// An odd last row is paired with itself.
+template <class F>
+constexpr bool pairs_pay(int rows) {
+  return rows % 2 == 0 && !F::kHalfScales;
+}
+
+// kRows is even.
 template <class Pairs, class F, int kRows, int kRegisters>
 struct PairSums {
-  static constexpr int kPairs = (kRows + 1) / 2;
-  static constexpr int second_row(int pair) { return 2 * pair + 1 < kRows ? 2 * pair + 1 : 2 * pair; }
+  static constexpr int kPairs = kRows / 2;
 
   typename Pairs::Ints sum[kPairs][kRegisters];
 
   [[gnu::always_inline]] explicit PairSums(const Ints (&i)[kRows][kRegisters]) {
     RINGLINE_UNROLL for (int p = 0; p < kPairs; p++) {
       RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) sum[p][n] =
-          Pairs::ints(i[2 * p][n], i[second_row(p)][n]);
+          Pairs::ints(i[2 * p][n], i[2 * p + 1][n]);
     }
   }
   [[gnu::always_inline]] void split(Ints (&i)[kRows][kRegisters]) const {
     RINGLINE_UNROLL for (int p = 0; p < kPairs; p++) {
       RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) {
-        i[second_row(p)][n] = Pairs::second(sum[p][n]);
         i[2 * p][n] = Pairs::first(sum[p][n]);
+        i[2 * p + 1][n] = Pairs::second(sum[p][n]);
       }
     }
   }
@@ -35,7 +40,7 @@ struct PairSums {
   [[gnu::always_inline]] void dot_half(const uint8_t* group, int lane, const int8_t* q, int64_t cols) {
     typename Pairs::Quads quads[kPairs];
     RINGLINE_UNROLL for (int p = 0; p < kPairs; p++) quads[p] =
-        Pairs::quads(load_quads(q + 2 * p * cols), load_quads(q + second_row(p) * cols));
+        Pairs::quads(load_quads(q + 2 * p * cols), load_quads(q + (2 * p + 1) * cols));
     RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) {
       dot_eight<kHalf, 0>(group, lane + n * kLanes, n, quads);
       dot_eight<kHalf, 1>(group, lane + n * kLanes, n, quads);

@@ -15,6 +15,7 @@ inline constexpr int kMaxRows = 4;
 inline constexpr int kBlockRows = 4;
 inline constexpr int kFloatRows = 2;
 inline constexpr int kZero8 = 128;
+inline constexpr int32_t kIntStart = 0;
 inline constexpr bool kRowPairs = false;
 constexpr int registers(int rows) { return rows <= 2 ? 2 : 1; }
 
