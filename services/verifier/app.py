@@ -40,11 +40,14 @@ def main(settings: Settings, stop: Event) -> int:
     pool = partial(attach, settings.paths.memory, "verifier", file.info.plane)
     loop = Loop(bus, Engine(model, limits), limits, deferral, pool)
     gc.freeze()  # what is loaded now stays: later collections need not look at it
-    bus.start()
     try:
+        bus.start()
         loop.run(stop)
     finally:
         bus.close("stopped")
+        # An error holds the frames it came through, and they the model: frozen, that would never be released,
+        # and the native module would report it as leaked on stderr.
+        gc.unfreeze()
     return 0
 
 

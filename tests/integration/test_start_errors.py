@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.whole_plant import ROOT, PlantHome, ringline
+from tests.integration.whole_plant import ROOT, PlantHome, ringline, wait_for
 
 
 def service(name: str, home: PlantHome) -> subprocess.CompletedProcess[str]:
     """One service alone, to its end."""
     command = [sys.executable, "-m", f"services.{name}", "--config", str(home.config)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+@contextlib.contextmanager
+def running_context(home: PlantHome) -> Iterator[None]:
+    """A context that answers, until the block ends."""
+    command = [sys.executable, "-m", "services.context", "--config", str(home.config)]
+    socket_file = home.home / "run" / "control.sock"
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(socket_file.exists, "context's socket")
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def only_line(result: subprocess.CompletedProcess[str]) -> str:
@@ -45,6 +61,17 @@ def test_every_service_refuses_a_missing_configuration(home: PlantHome, name: st
 
 def test_status_of_nothing_says_so(home: PlantHome) -> None:
     assert "nothing runs in" in only_line(ringline("status", "--config", str(home.config)))
+
+
+@pytest.mark.parametrize("name", ["verifier", "draft", "gateway"])
+def test_a_service_that_context_refuses_ends_with_one_line(home: PlantHome, name: str) -> None:
+    """Its weights are loaded by then; nothing is said about them while the interpreter takes itself apart."""
+    home.edit('draft = ""', 'draft = "smollm2-135m"')
+    home.edit('sources = ["retrieval"]', 'sources = ["retrieval", "cpu"]')
+    with running_context(home):
+        home.edit("pool_mb = 96", "pool_mb = 97")
+        line = only_line(service(name, home))
+    assert "start every service with the same configuration file" in line
 
 
 def test_a_missing_model_stops_the_plant_with_one_line_that_says_how_to_get_it(home: PlantHome) -> None:
