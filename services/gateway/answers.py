@@ -2,7 +2,8 @@
 
     answer/stream  {"id", "index", "text"}: `text` follows the first `index` characters of the answer (QoS 0)
     answer         the whole answer with what it cost, or {"id", "error"} (QoS 1)
-    dead letter    {"topic", "reason", "size", "payload"} (QoS 1)
+    dead letter    {"topic", "reason", "size", "payload"} (QoS 1), of a message that is no alarm, or of an
+                   answer that the broker does not take on its topic
 
 Times are milliseconds since the alarm reached the gateway; `queued_ms` is when it was submitted.
 """
@@ -73,6 +74,18 @@ def dead_letter(topic: bytes, payload: bytes, size: int, reason: str) -> bytes:
     except UnicodeDecodeError:
         letter["payload_base64"] = base64.b64encode(shown).decode("ascii")
     return _json(letter)
+
+
+def shorter_answer(payload: bytes, reason: str) -> bytes:
+    """An error in the place of an answer."""
+    return error_answer(str(json.loads(payload).get("id", "")), None, reason)
+
+
+def shorter_letter(payload: bytes) -> bytes | None:
+    """A dead letter without what was in the message; None when it is one already."""
+    letter = json.loads(payload)
+    shorter = {key: value for key, value in letter.items() if not key.startswith("payload")}
+    return None if shorter == letter else _json({**shorter, "cut": True})
 
 
 def _about(alarm_id: str, alarm: Alarm) -> dict[str, Any]:

@@ -13,14 +13,15 @@ import queue
 import sqlite3
 import threading
 import time
-from collections import deque
 
 import structlog
 
 from services.gateway.events import Connected, Delivery, Disconnected, Wake
+from services.gateway.inbox import Inbox
 from services.gateway.intake import Intake, reroute
-from services.gateway.journal import Journal, JournalFull
-from services.gateway.mqtt import RECEIVE_MAXIMUM, MqttLink
+from services.gateway.journal import Journal
+from services.gateway.journal_file import DiskFull
+from services.gateway.mqtt import MqttLink
 from services.gateway.outbox import Outbox
 from services.gateway.prompt import Prompter
 from services.gateway.pump import BusPump
@@ -36,8 +37,10 @@ from shared.model.open import open_model
 
 EVENTS = 256
 _TURN_S = 0.1
-_HELD_RETRY_S = 1.0
+_RETRY_S = 1.0
+_FULL_RETRY_S = 2.0
 _SETTLE_S = 1.0
+_SILENCE_S = 60.0  # before the same trouble is said again
 
 _log = structlog.get_logger()
 Event = Delivery | Connected | Disconnected | Wake | Joined | Lost | Message
@@ -58,14 +61,37 @@ def main(settings: Settings, stop: threading.Event) -> int:
         config_hash=config_hash(settings),
         vocabulary_hash=model.info.vocabulary_hash,
     )
-    journal = Journal(settings.paths.data / "journal.db", settings.gateway.journal_max_alarms)
-    reroute(journal, routes, settings.gateway.dead_letter_topic)
+    journal = _open_journal(settings, routes, stop)
+    if journal is None:
+        return 0
     gateway = Gateway(settings, routes, journal, prompter, BusClient(Endpoints.of(settings.paths), hello))
     try:
         gateway.run(stop)
     finally:
         gateway.close()
     return 0
+
+
+def _open_journal(settings: Settings, routes: RouteTable, stop: threading.Event) -> Journal | None:
+    """The journal, with its alarms on the routes of this configuration. While its disk is full it is waited
+    for: the alarms stay with the broker. None when that ends with `stop`."""
+    path = settings.paths.data / "journal.db"
+    said = False
+    while not stop.is_set():
+        try:
+            journal = Journal(path, settings.gateway.journal_max_alarms)
+        except DiskFull:
+            if not said:
+                _log.error(f"{path}: the disk is full; waiting for room, the broker keeps the alarms")
+            said = True
+            stop.wait(_FULL_RETRY_S)
+            continue
+        try:
+            reroute(journal, routes, settings.gateway.dead_letter_topic)
+        except sqlite3.Error as error:
+            _log.error(f"{path}: alarms of an earlier configuration keep its routes ({error})")
+        return journal
+    return None
 
 
 class Gateway:
@@ -80,20 +106,18 @@ class Gateway:
             settings.mqtt, routes.filters, stale, settings.gateway.max_payload_bytes, self._events
         )
         self._pump = BusPump(bus, self._events)
-        self._intake = Intake(settings, routes, journal)
-        self._outbox = Outbox(journal, self._link)
+        self._inbox = Inbox(journal, Intake(settings, routes, journal), self._link)
+        self._outbox = Outbox(journal, self._link, settings.gateway.dead_letter_topic)
         self._requests = Requests(settings, journal, prompter, bus.send, self._link.stream)
-        self._held: deque[Delivery] = deque(maxlen=2 * RECEIVE_MAXIMUM)  # could not be journalled
-        self._missed = False  # held was full: the broker must send again
         self._retry_at = 0.0
-        self._trouble = ""
+        self._say_at = 0.0
 
     def run(self, stop: threading.Event) -> None:
         self._pump.start()
         self._link.start()
         while not stop.is_set():
-            deliveries = self._handle(self._drain())
-            self._take(deliveries)
+            self._inbox.hold(self._handle(self._drain()))
+            self._inbox.take()
             self._advance()
         self._settle()
 
@@ -140,6 +164,7 @@ class Gateway:
                 self._outbox.connected(event.connection, event.max_packet)
                 self._journal.subscribed(self._filters)
             case Disconnected():
+                self._inbox.disconnected(event.connection)
                 self._outbox.disconnected(event.connection)
             case Joined():
                 _log.info("joined context")
@@ -152,44 +177,6 @@ class Gateway:
                 pass  # the outbox looks every turn
             case _:
                 self._requests.handle(event)
-
-    def _take(self, deliveries: list[Delivery]) -> None:
-        """Journal, commit, then acknowledge. What cannot be written now is held, with all behind it."""
-        self._missed |= len(self._held) + len(deliveries) > RECEIVE_MAXIMUM * 2
-        self._held.extend(deliveries)
-        if not self._held or time.monotonic() < self._retry_at:
-            return
-        try:
-            with self._journal.batch():
-                taken = self._write_held()
-        except sqlite3.Error as error:
-            self._journal_failed(error)
-            return
-        for _ in taken:
-            self._link.acknowledge(self._held.popleft())
-        self._note_acknowledged([seq for seq in taken if seq is not None])
-        if self._missed and not self._held:
-            self._missed = False
-            self._link.drop_connection()
-
-    def _write_held(self) -> list[int | None]:
-        taken: list[int | None] = []
-        for delivery in self._held:
-            try:
-                taken.append(self._intake.take(delivery))
-            except JournalFull:
-                self._pause("the journal is full of unanswered alarms; the broker keeps the next ones")
-                break
-        else:
-            self._trouble = ""
-        return taken
-
-    def _note_acknowledged(self, seqs: list[int]) -> None:
-        if seqs:
-            try:
-                self._journal.acknowledged(seqs)
-            except sqlite3.Error as error:
-                self._journal_failed(error)
 
     def _advance(self) -> None:
         """Submit and publish what can be."""
@@ -205,12 +192,11 @@ class Gateway:
             self._journal_failed(error)
 
     def _journal_failed(self, error: sqlite3.Error) -> None:
+        """Leave the journal alone for a moment."""
+        now = time.monotonic()
         self._requests.forget()
-        self._pause(f"the journal cannot be written ({error}); nothing is acknowledged until it can")
-
-    def _pause(self, trouble: str) -> None:
-        """Leave the journal alone for a moment; said once for each trouble."""
-        self._retry_at = time.monotonic() + _HELD_RETRY_S
-        if trouble != self._trouble:
-            _log.error(trouble)
-            self._trouble = trouble
+        self._journal.relieve()
+        self._retry_at = now + _RETRY_S
+        if now >= self._say_at:
+            _log.error(f"the journal cannot be written ({error}); answers wait until it can")
+            self._say_at = now + _SILENCE_S

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ssl
 
 import paho.mqtt.client as paho
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from shared.config.errors import RinglineError
 from shared.config.settings import Mqtt
@@ -17,6 +19,23 @@ def backoff(failures: int, chance: float) -> float:
     """Seconds before the next attempt: doubling, and spread by `chance` in [0, 1): no herd of gateways."""
     shortest, longest = _BACKOFF_S
     return min(longest, shortest * float(1 << min(failures, 10))) * (0.5 + 0.5 * chance)
+
+
+def connect(client: paho.Client, settings: Mqtt, receive_maximum: int, max_packet: int) -> None:
+    """Begin a connection on the broker's persistent session. OSError or ValueError when there is no broker.
+
+    MQTT 5 has limits for what the broker sends, in unacknowledged messages and in bytes; 3.1.1 has none.
+    """
+    if settings.version == "5":
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = settings.session_expiry_s
+        properties.ReceiveMaximum = receive_maximum
+        properties.MaximumPacketSize = max_packet
+        client.connect(
+            settings.host, settings.port, settings.keepalive_s, clean_start=False, properties=properties
+        )
+    else:
+        client.connect(settings.host, settings.port, settings.keepalive_s)
 
 
 def packet_bytes(topic: str, payload: bytes) -> int:
@@ -36,6 +55,8 @@ def read_password(settings: Mqtt) -> str | None:
     """The content of mqtt.password_file; RinglineError when it cannot be read."""
     if settings.password_file is None:
         return None
+    if settings.username is None:
+        raise RinglineError("mqtt.password_file is set without mqtt.username: the password would not be used")
     try:
         return settings.password_file.read_text(encoding="utf-8").rstrip("\r\n")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or no UTF-8

@@ -1,0 +1,44 @@
+"""Broker, gateway, context and plant of one test, in a directory of their own."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.integration.gateway_world import GatewayProcess, Mosquitto, Plant, TalkingContext
+
+
+class World:
+    def __init__(self, directory: Path, version: str, broker: str) -> None:
+        self.directory = directory
+        self.broker = Mosquitto(directory / "mosquitto", broker)
+        self.broker.start()
+        self.context = TalkingContext(directory / "run")
+        self.gateway = GatewayProcess(directory, self.broker.port, version)
+        self.plant = Plant(self.broker.port)
+
+    def start(self) -> None:
+        self.context.start()
+        self.gateway.start()
+        self.gateway.wait_log("joined context")
+        self.gateway.wait_log("connected to the broker")
+
+    def close(self) -> None:
+        self.plant.close()
+        if self.gateway.process is not None:
+            self.gateway.process.kill()
+            self.gateway.process.wait()
+        self.context.stop()
+        self.broker.stop()
+        print(self.gateway.log())
+
+
+def run_world(version: str, broker: str = "") -> Iterator[World]:
+    """One world; it is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="rl-", dir="/tmp") as directory:
+        made = World(Path(directory), version, broker)
+        try:
+            yield made
+        finally:
+            made.close()
