@@ -55,11 +55,9 @@ def read_password(settings: Mqtt) -> str | None:
     """The content of mqtt.password_file; RinglineError when it cannot be read."""
     if settings.password_file is None:
         return None
-    if settings.username is None:
-        raise RinglineError("mqtt.password_file is set without mqtt.username: the password would not be used")
     try:
         return settings.password_file.read_text(encoding="utf-8").rstrip("\r\n")
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path, or no UTF-8
+    except (OSError, UnicodeDecodeError) as error:
         raise RinglineError(
             f"{settings.password_file}: cannot read mqtt.password_file: {plain(error)}"
         ) from None

@@ -17,10 +17,10 @@ from services.gateway.journal import Journal, State, Waiting
 from services.gateway.payload import PayloadError
 from services.gateway.prompt import Prompter
 from services.gateway.request import Request
-from services.gateway.routes import STREAM
 from shared.bus.messages import Accepted, Finished, Message, RegisterProfile, Rejected, Submit, Tokens
 from shared.config.errors import RinglineError
 from shared.config.settings import Profile, Settings
+from shared.config.topics import STREAM
 
 QUIET_S = 30.0  # after that long without a word about a request it is submitted again
 ATTEMPTS = 3  # of an alarm whose sequence failed

@@ -95,6 +95,9 @@ def _check_references(path: Path, text: str, settings: Settings) -> None:
     if (mqtt.tls_cert is None) != (mqtt.tls_key is None):
         key = "tls_cert" if mqtt.tls_key is None else "tls_key"
         fail(("mqtt", key), "mqtt.tls_cert and mqtt.tls_key belong together; set both or none")
+    if mqtt.password_file is not None and mqtt.username is None:
+        message = "mqtt.password_file is set without mqtt.username: the password would not be used"
+        fail(("mqtt", "password_file"), message)
 
 
 def _explain(path: Path, text: str, error: ValidationError) -> str:

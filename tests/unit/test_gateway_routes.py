@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.payload import PayloadError
-from services.gateway.routes import RouteTable, Target, levels_of, match, overlap, substitute, topic_problem
+from services.gateway.routes import RouteTable, Target
 from shared.config.errors import RinglineError
 from shared.config.settings import Gateway, Route, Settings
+from shared.config.topics import levels_of, match, overlap, substitute, topic_problem
 
 
 def table(*routes: tuple[str, str], dead: str = "dead") -> RouteTable:
@@ -22,7 +23,7 @@ def table(*routes: tuple[str, str], dead: str = "dead") -> RouteTable:
 def refusal(*routes: tuple[str, str], **others: Any) -> str:
     with pytest.raises(RinglineError) as caught:
         table(*routes, **others)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).isprintable()
     return str(caught.value)
 
 
@@ -182,3 +183,30 @@ def test_any_filter_is_usable_or_refused(topic: str) -> None:
     except RinglineError:
         return
     assert levels_of(topic)
+
+
+def test_a_pattern_of_many_wildcards_is_compared_soon() -> None:
+    """In steps that grow with the patterns' lengths, not with the ways to lay one over the other."""
+    assert "would come back" in refusal(("#", "{1}/" * 60 + "x"))
+    levels = ["a"] * 60
+    assert not overlap(["#", "a"] * 30 + ["x"], levels)
+    assert not overlap(["a{1}" * 40 + "b"], ["a" * 20_000])
+    assert overlap(["a{1}" * 40], ["a" * 20_000])
+
+
+@pytest.mark.parametrize("topic", ["a\nb/#/c", "\x1b[2J+", "plant/" + "x" * 70_000, "/" * 300])
+def test_a_filter_is_quoted_and_cut(topic: str) -> None:
+    """One short line."""
+    assert len(refusal((topic, "out"))) < 400
+
+
+@pytest.mark.parametrize(
+    ("level", "text", "fits"),
+    [
+        *(("{1}", "", True), ("a{1}", "a", True), ("a{1}a", "a", False), ("a{1}b{2}c", "axxbyyc", True)),
+        *(("a{1}b{2}c", "acb", False), ("{1}b{2}b", "ab", False), ("a", "ab", False)),
+    ],
+)
+def test_a_level_that_is_part_literal_meets_what_it_can_become(level: str, text: str, fits: bool) -> None:
+    """`{n}` may also be nothing."""
+    assert overlap([level], [text]) == fits

@@ -94,6 +94,12 @@ def test_a_profile_defined_twice_is_refused(tmp_path: Path) -> None:
     assert 'profile "zh" is defined twice' in problem(tmp_path, GOOD.replace('name = "en"', 'name = "zh"'))
 
 
+def test_a_password_without_its_user_is_refused(tmp_path: Path) -> None:
+    """It would silently not be used."""
+    message = problem(tmp_path, '[mqtt]\n\npassword_file = "/etc/password"\n')
+    assert message.startswith(":3: mqtt.password_file is set without mqtt.username")
+
+
 def test_broken_toml_says_where(tmp_path: Path) -> None:
     assert "line 2" in problem(tmp_path, "[paths]\nruntime = \n")
 
@@ -129,6 +135,6 @@ def test_more_profiles_than_a_plant_has_room_for_are_refused(tmp_path: Path) -> 
 
     message = problem(tmp_path, profiles(MAX_PROFILES + 1))
     assert message.startswith(':2: "profiles" = ')
-    assert message.endswith("17 profiles are too many, a plant has 16 at most; remove some")
+    assert message.endswith("17 profiles are too many, 16 are allowed; remove some")
     (tmp_path / "ringline.toml").write_text(profiles(MAX_PROFILES))
     assert len(load_settings(tmp_path / "ringline.toml").profiles) == MAX_PROFILES
