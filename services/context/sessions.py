@@ -241,6 +241,7 @@ class Sessions:
         if not _same(sequence, submit):
             return self._other_request(sequence)
         sequence.followed = True
+        sequence.label = submit.label
         self._send("gateway", accepted(sequence))
         if sequence.answer_len:
             self._send("gateway", Tokens(request_id=submit.request_id, index=0, tokens=sequence.answer))

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from services.gateway import fields
 from services.gateway.payload import PayloadError, changed_by_cleaning, clean, decode_text, json_object
+from shared.config.quote import shown
 
 SHORT = 256  # characters of a tag, code, unit or id
 CUT = "…"  # in the place of what was too long
@@ -24,6 +25,13 @@ def _word(value: Any) -> str | None:
     return word or None
 
 
+def _identity(value: Any) -> AlarmId | None:
+    """A number stays one, so that the answer has the id as it came."""
+    if isinstance(value, int | float) and fields.number(value) is not None and len(str(value)) <= SHORT:
+        return value
+    return _word(value)
+
+
 def _reading(value: Any) -> float | str | None:
     """A number when it is one, else the text as it came ("NaN" and "ON" say something too)."""
     if isinstance(value, bool):
@@ -32,27 +40,38 @@ def _reading(value: Any) -> float | str | None:
     return _word(value) if found is None else found
 
 
+def _limit(value: Any) -> float | str | None:
+    """As `_reading`; true and false are no limits."""
+    found = _reading(value)
+    return None if isinstance(found, str) and found.lower() in ("true", "false") else found
+
+
+AlarmId = int | float | str
 Word = Annotated[str | None, BeforeValidator(_word)]
+Identity = Annotated[AlarmId | None, BeforeValidator(_identity)]
 Reading = Annotated[float | str | None, BeforeValidator(_reading)]
+Limit = Annotated[float | str | None, BeforeValidator(_limit)]
 
 
 class Alarm(BaseModel):
     """All but `text` is optional. `ts` is seconds since 1970 in UTC; unknown keys are ignored.
 
-    `id` is what people are shown; alarms are told apart by `parse_content`.
+    `id` is what people are shown; alarms are told apart by `parse_content`. `doubts`: a line for each field
+    that was sent and not understood.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     text: Annotated[str, Field(min_length=1)]
-    id: Word = None
+    id: Identity = None
     source: Word = None
     code: Word = None
     severity: Annotated[int, BeforeValidator(fields.severity)] = fields.DEFAULT_SEVERITY
     ts: Annotated[float | None, BeforeValidator(fields.timestamp)] = None
     value: Reading = None
     unit: Word = None
-    limit: Reading = None
+    limit: Limit = None
+    doubts: tuple[str, ...] = ()
 
 
 def parse_alarm(payload: bytes, max_bytes: int) -> Alarm:
@@ -70,16 +89,34 @@ def parse_content(payload: bytes, max_bytes: int) -> tuple[Alarm, bytes | None]:
     found = json_object(text)
     if found is None:
         return Alarm(text=text), None
-    content = found.get("text")
-    if not isinstance(content, str) or not (content := clean(content).strip()):
-        raise PayloadError('JSON without a "text"; add {"text": "what happened"}')
+    content = {**found, "text": _text(found), "doubts": ()}
     try:
-        alarm = Alarm.model_validate({**found, "text": content})
+        alarm = Alarm.model_validate(content)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in problem["loc"])
         raise PayloadError(f'"{where}": {problem["msg"]}') from None
+    doubts = fields.doubts(found, alarm.model_dump(exclude={"text", "doubts"}))
+    alarm = alarm.model_copy(update={"doubts": doubts})
     return alarm, None if alarm.id is None else _content(found, alarm, payload)
+
+
+def _text(found: dict[str, Any]) -> str:
+    value = found.get("text")
+    if value is None:
+        raise PayloadError('JSON without a "text"; add {"text": "what happened"}')
+    if not isinstance(value, str):
+        raise PayloadError(f'"text" must be text in quotes and is {_kind(value)}')
+    text = clean(value).strip()
+    if not text:
+        raise PayloadError('"text" is empty; say what happened')
+    return text
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return shown(value) if isinstance(value, dict | list) else f"the number {shown(value)}"
 
 
 def _content(found: dict[str, Any], alarm: Alarm, payload: bytes) -> bytes:

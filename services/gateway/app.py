@@ -100,6 +100,9 @@ class Gateway:
     ) -> None:
         self._events: queue.Queue[Event] = queue.Queue(EVENTS)
         self._journal = journal
+        self._bus = bus
+        self._no_broker = f"no connection to the MQTT broker at {settings.mqtt.host}:{settings.mqtt.port}"
+        bus.note = self._no_broker
         self._filters = routes.filters
         stale = sorted(journal.subscriptions() - set(self._filters))
         self._link = MqttLink(
@@ -161,10 +164,12 @@ class Gateway:
     def _on(self, event: Connected | Disconnected | Wake | Joined | Lost | Message) -> None:
         match event:
             case Connected():
+                self._bus.note = ""
                 self._outbox.connected(event.connection, event.max_packet)
                 self._journal.subscribed(self._filters)
             case Disconnected():
                 self._inbox.disconnected(event.connection)
+                self._bus.note = self._no_broker
                 self._outbox.disconnected(event.connection)
             case Joined():
                 _log.info("joined context")

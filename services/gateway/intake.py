@@ -9,6 +9,7 @@ import structlog
 from services.gateway.alarm import Alarm, parse_content
 from services.gateway.answers import dead_letter
 from services.gateway.dedupe import Arrival, digest, duplicate_of
+from services.gateway.doubts import DoubtLog
 from services.gateway.events import Delivery
 from services.gateway.journal import Entry, Journal, State
 from services.gateway.payload import PayloadError, check_size
@@ -26,6 +27,7 @@ class Intake:
         self._dead_letter_topic = settings.gateway.dead_letter_topic
         self._routes = routes
         self._journal = journal
+        self._doubts = DoubtLog()
 
     def take(self, delivery: Delivery) -> int | None:
         """The row's number, None when there is no new one. JournalFull when it cannot be taken now."""
@@ -42,6 +44,7 @@ class Intake:
         arrival = _arrival(delivery, alarm.ts, content)
         if self._is_duplicate(arrival, delivery):
             return None
+        self._doubts.note(topic, alarm)
         entry = Entry(arrival, topic, delivery.payload, alarm.severity, target.profile, target.answer)
         return self._journal.add(entry)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 from services.gateway.alarm import CUT, Alarm
@@ -117,6 +118,14 @@ def _number(value: float | str | None) -> str | None:
     return value if value is None or isinstance(value, str) else f"{value:.10g}"
 
 
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`cut`: not all of the alarm is in it."""
+
+    tokens: list[int]
+    cut: bool
+
+
 class Prompter:
     """The only place with the tokenizer: prompts in, text out."""
 
@@ -142,7 +151,7 @@ class Prompter:
             self._prefixes[profile.name] = self._render(profile, "").prefix
         return self._prefixes[profile.name]
 
-    def prompt(self, profile: Profile, alarm: Alarm) -> list[int]:
+    def prompt(self, profile: Profile, alarm: Alarm) -> Prompt:
         """The whole prompt. Of fields that are too long the middle is left out until the rest fits."""
 
         def tokens(keep: int) -> list[int]:
@@ -152,7 +161,9 @@ class Prompter:
         if room < profile.window and len(tokens(_LEAST_TEXT)) > sink + room:
             room = profile.window  # a question with a part of its answer's room rather than no question
         room += sink
-        return longest(tokens, min(whole_from(alarm), room * _CHARS_PER_TOKEN), room)
+        whole = whole_from(alarm)
+        keep, found = longest(tokens, min(whole, room * _CHARS_PER_TOKEN), room)
+        return Prompt(found, cut=keep < whole)
 
     def _render(self, profile: Profile, user: str) -> ChatPrompt:
         return render_chat(self._info, self._tokenizer, profile.system, user)
@@ -166,11 +177,11 @@ def prompt_room(profile: Profile) -> int:
     return max(profile.window - profile.max_tokens, profile.window // 2)
 
 
-def longest(tokens: Callable[[int], list[int]], upper: int, room: int) -> list[int]:
-    """`tokens(keep)` for the largest keep ≤ upper with at most `room` tokens (bisection), else for 0."""
+def longest(tokens: Callable[[int], list[int]], upper: int, room: int) -> tuple[int, list[int]]:
+    """The largest keep ≤ upper for which `tokens(keep)` has at most `room` (bisection), else 0; and those."""
     found = tokens(upper)
     if len(found) <= room:
-        return found
+        return upper, found
     low, high, found = 0, upper, tokens(0)
     while high - low > 1:
         middle = (low + high) // 2
@@ -179,4 +190,4 @@ def longest(tokens: Callable[[int], list[int]], upper: int, room: int) -> list[i
             low, found = middle, candidate
         else:
             high = middle
-    return found
+    return low, found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from services.gateway.alarm import Alarm
+from services.gateway.alarm import Alarm, AlarmId
 from services.gateway.answers import Timing
 from services.gateway.journal import Waiting
 from shared.bus.messages import Submit
@@ -17,7 +17,7 @@ class Request:
 
     row: Waiting
     alarm: Alarm
-    alarm_id: str
+    alarm_id: AlarmId
     submit: Submit
     decoder: StreamDecoder
     arrived: float
@@ -29,9 +29,10 @@ class Request:
     streamed: str = ""
     resend_at: float | None = None
     gaps: int = 0
+    cut: bool = False  # parts of the alarm had no room in the prompt
 
     @property
-    def label(self) -> dict[str, str]:
+    def label(self) -> dict[str, AlarmId]:
         return {"id": self.alarm_id, "topic": self.row.topic}
 
     def restart(self, decoder: StreamDecoder) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from services.gateway.alarm import Alarm, parse_alarm
+from services.gateway.alarm import AlarmId, parse_alarm
 from services.gateway.answers import error_answer, final_answer, stream_delta
 from services.gateway.journal import Journal, State, Waiting
 from services.gateway.payload import PayloadError
@@ -19,6 +19,7 @@ from services.gateway.prompt import Prompter
 from services.gateway.request import Request
 from shared.bus.messages import Accepted, Finished, Message, RegisterProfile, Rejected, Submit, Tokens
 from shared.config.errors import RinglineError
+from shared.config.quote import one_line
 from shared.config.settings import Profile, Settings
 from shared.config.topics import STREAM
 
@@ -97,30 +98,33 @@ class Requests:
             return None
         try:
             alarm = parse_alarm(row.payload, len(row.payload))
-            submit = self._make_submit(row, profile, alarm)
+            prompt = self._prompter.prompt(profile, alarm)
         except (PayloadError, RinglineError) as error:
             self._journal.finish(row.seq, error_answer(stem, None, str(error)), State.FAILED)
             return None
+        alarm_id = stem if alarm.id is None else alarm.id
         now = time.monotonic()
         return Request(
             row=row,
             alarm=alarm,
-            alarm_id=alarm.id or stem,
-            submit=submit,
+            alarm_id=alarm_id,
+            submit=self._make_submit(row, profile, prompt.tokens, alarm_id),
             decoder=self._prompter.decoder(),
             arrived=now - max(0.0, time.time() - row.received),
             submitted=now,
             heard=now,
+            cut=prompt.cut,
         )
 
-    def _make_submit(self, row: Waiting, profile: Profile, alarm: Alarm) -> Submit:
+    def _make_submit(self, row: Waiting, profile: Profile, tokens: list[int], alarm_id: AlarmId) -> Submit:
         return Submit(
             request_id=row.request_id,
             profile=profile.name,
-            tokens=self._prompter.prompt(profile, alarm),
+            tokens=tokens,
             max_tokens=profile.max_tokens,
             stop_tokens=self._prompter.stop_tokens,
             severity=row.severity,
+            label=one_line(str(alarm_id), 128),
         )
 
     def _submit(self, request: Request) -> None:
@@ -189,7 +193,9 @@ class Requests:
             self._emit(request, request.decoder.finish())
         timing = request.timing(time.monotonic())
         text = request.text.strip()
-        payload = final_answer(request.alarm_id, request.alarm, text, self._prompter.model, message, timing)
+        payload = final_answer(
+            request.alarm_id, request.alarm, request.cut, text, self._prompter.model, message, timing
+        )
         self._end(request, payload, State.ANSWERED)
         _log.info(
             "answered",

@@ -15,7 +15,7 @@ from rich.console import Console
 from services.launcher import demo as plant_demo
 from services.launcher.lock import sole_launcher
 from services.launcher.process_table import processes
-from services.launcher.status import EXPECTED, ask_status, missing, show
+from services.launcher.status import EXPECTED, NotAlive, ask_status, missing, show
 from services.launcher.supervisor import Supervisor
 from shared.config.errors import RinglineError
 from shared.config.load import load_settings
@@ -30,16 +30,17 @@ app = typer.Typer(
 )
 app.add_typer(models, name="models", help="Models: list, fetch, verify.")
 
+EXIT_NOT_ALIVE = 1
 Config = Annotated[Path, typer.Option("--config", help="The plant's ringline.toml.")]
 
 
 def main() -> None:
-    """Entry point: whatever the user can mend is one line on stderr and exit code 2."""
+    """Entry point: whatever the user can mend is one line on stderr and exit code 2; 1 when nothing runs."""
     try:
         app()
     except RinglineError as error:
         print(f"ringline: {error}", file=sys.stderr)
-        sys.exit(EXIT_REFUSED)
+        sys.exit(EXIT_NOT_ALIVE if isinstance(error, NotAlive) else EXIT_REFUSED)
 
 
 @app.command()
@@ -60,7 +61,7 @@ def status(
     config: Config,
     service: Annotated[str | None, typer.Option(help="Only say whether this one is alive.")] = None,
 ) -> None:
-    """Show what is alive. Exit code 1 when a service is not."""
+    """Show what is alive. Exit code 0: all of it; 1: a service is not, or nothing runs at all."""
     if service is not None and service not in EXPECTED:
         raise RinglineError(f'no service is named "{service}"; there are {", ".join(EXPECTED)}')
     reply = ask_status(load_settings(config))
@@ -69,7 +70,7 @@ def status(
         show(reply, Console())
     if absent:
         print(f"ringline: not alive: {', '.join(absent)}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(EXIT_NOT_ALIVE)
 
 
 @app.command()

@@ -69,6 +69,7 @@ class BusClient:
         self._seen_session = 0  # of the last Joined that `receive` handed out; 0: not joined
         self._overflow = False
         self._busy_since: float | None = None
+        self.note = ""  # goes with every heartbeat
         self._goodbye: str | None = None
         self._wake_lock = threading.Lock()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -211,7 +212,7 @@ class BusClient:
             now = time.monotonic()
             if now >= beat_at:
                 beat_at = now + HEARTBEAT_S
-                if not try_send(socket, encode(Heartbeat(busy_s=self._busy_s(now)))):
+                if not try_send(socket, encode(Heartbeat(busy_s=self._busy_s(now), note=self.note))):
                     return "the connection to context is gone"
             if not self._flush(socket):
                 return "context does not take messages"

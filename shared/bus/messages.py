@@ -86,9 +86,13 @@ class Refused(Message):
 
 
 class Heartbeat(Message):
-    """Sent every second in both directions. `busy_s`: how long the sender's loop has been in one step."""
+    """Sent every second in both directions. `busy_s`: how long the sender's loop has been in one step.
+
+    `note`: what keeps the sender from its work, for `ringline status`; "" when nothing does.
+    """
 
     busy_s: Duration = 0.0
+    note: Text = ""
 
 
 class Goodbye(Message):
@@ -115,6 +119,7 @@ class Submit(Message):
     max_tokens: Annotated[int, Field(ge=1, le=65536)]
     stop_tokens: StopTokens
     severity: Annotated[int, Field(ge=0, le=3)] = 1  # 0 info, 1 warning, 2 alarm, 3 critical
+    label: Label = ""  # for people: the alarm's id
 
 
 class Cancel(Message):
@@ -265,6 +270,7 @@ class ServiceStatus(Message):
     alive: bool
     age_s: Duration
     busy_s: Duration
+    note: Text = ""
 
 
 class SequenceStatus(Message):
@@ -275,6 +281,7 @@ class SequenceStatus(Message):
     kv_len: Count
     blocks: Count
     shared_blocks: Count
+    label: Label = ""  # the alarm's id
 
 
 class StatusReply(Message):

@@ -46,12 +46,14 @@ Event = Message | PeerJoined | PeerLost
 
 @dataclass(eq=False)
 class Peer:
-    """A client that was welcomed. `last_seen` is monotonic seconds; `busy_s` is from its last heartbeat."""
+    """A client that was welcomed. `last_seen` is monotonic seconds; `busy_s` and `note` are from its last
+    heartbeat."""
 
     hello: Hello
     identity: bytes
     last_seen: float = field(default_factory=time.monotonic)
     busy_s: float = 0.0
+    note: str = ""
 
     @property
     def role(self) -> Role:
@@ -158,7 +160,7 @@ class BusServer:
     def _deliver(self, peer: Peer, message: Message) -> None:
         peer.last_seen = time.monotonic()
         if isinstance(message, Heartbeat):
-            peer.busy_s = message.busy_s
+            peer.busy_s, peer.note = message.busy_s, message.note
         elif isinstance(message, Goodbye):
             self._drop(peer, message.reason)
         else:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from services.launcher.status import ask_status
+from shared.config.load import load_settings
 from tests.integration.whole_plant import ROOT, PlantHome, ringline, wait_for
 
 
@@ -23,9 +25,9 @@ def service(name: str, home: PlantHome) -> subprocess.CompletedProcess[str]:
 
 
 @contextlib.contextmanager
-def running_context(home: PlantHome) -> Iterator[None]:
-    """A context that answers, until the block ends."""
-    command = [sys.executable, "-m", "services.context", "--config", str(home.config)]
+def running(name: str, home: PlantHome) -> Iterator[None]:
+    """A service, until the block ends; it begins when there is a context."""
+    command = [sys.executable, "-m", f"services.{name}", "--config", str(home.config)]
     socket_file = home.home / "run" / "control.sock"
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
@@ -60,7 +62,24 @@ def test_every_service_refuses_a_missing_configuration(home: PlantHome, name: st
 
 
 def test_status_of_nothing_says_so(home: PlantHome) -> None:
-    assert "nothing runs in" in only_line(ringline("status", "--config", str(home.config)))
+    """Exit code 1, as when one service is not alive: a monitor needs one rule."""
+    for arguments in ([], ["--service", "gateway"]):
+        result = ringline("status", "--config", str(home.config), *arguments)
+        assert result.returncode == 1
+        assert result.stderr.startswith("ringline: nothing runs in ")
+        assert result.stderr.count("\n") == 1
+
+
+def test_status_names_a_gateway_that_has_no_broker(home: PlantHome) -> None:
+    """It is alive, so a line of its own says why it answers nothing."""
+    settings = load_settings(home.config)
+
+    def notes() -> list[str]:
+        return [service.note for service in ask_status(settings).services if service.role == "gateway"]
+
+    with running("context", home), running("gateway", home):
+        expected = f"no connection to the MQTT broker at 127.0.0.1:{settings.mqtt.port}"
+        wait_for(lambda: notes() == [expected], "the gateway's note")
 
 
 @pytest.mark.parametrize("name", ["verifier", "draft", "gateway"])
@@ -68,7 +87,7 @@ def test_a_service_that_context_refuses_ends_with_one_line(home: PlantHome, name
     """Its weights are loaded by then; nothing is said about them while the interpreter takes itself apart."""
     home.edit('draft = ""', 'draft = "smollm2-135m"')
     home.edit('sources = ["retrieval"]', 'sources = ["retrieval", "cpu"]')
-    with running_context(home):
+    with running("context", home):
         home.edit("pool_mb = 96", "pool_mb = 97")
         line = only_line(service(name, home))
     assert "start every service with the same configuration file" in line

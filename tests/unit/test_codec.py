@@ -187,7 +187,10 @@ LARGEST = [
         blocks_pinned=COUNT,
         blocks_peak=COUNT,
         waiting=COUNT,
-        services=[m.ServiceStatus(role=WIDE * 64, pid=COUNT, alive=True, age_s=0.1, busy_s=0.1)] * 64,
+        services=[
+            m.ServiceStatus(role=WIDE * 64, pid=COUNT, alive=True, age_s=0.1, busy_s=0.1, note=WIDE * 500)
+        ]
+        * 64,
         sequences=[
             m.SequenceStatus(
                 seq=COUNT,
@@ -197,6 +200,7 @@ LARGEST = [
                 kv_len=COUNT,
                 blocks=COUNT,
                 shared_blocks=COUNT,
+                label=WIDE * 128,
             )
         ]
         * 1024,

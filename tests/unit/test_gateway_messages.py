@@ -183,9 +183,9 @@ def test_published_json_is_complete_and_strict() -> None:
         drafted=12,
         accepted=5,
     )
-    final = json.loads(final_answer("a", alarm, "检查水泵", "m", done, Timing(1.26, 20.0, 99.9)))
+    final = json.loads(final_answer(7, alarm, True, "检查水泵", "m", done, Timing(1.26, 20.0, 99.9)))
     assert {key: final[key] for key in ("id", "severity", "source", "code", "text")} == {
-        "id": "a",
+        "id": 7,
         "severity": 3,
         "source": "M1",
         "code": "E1",
@@ -195,7 +195,8 @@ def test_published_json_is_complete_and_strict() -> None:
     times = {"queued_ms": 1.3, "ttft_ms": 20.0, "duration_ms": 99.9}
     for key, value in {**figures, **times, "accepted": 5, "model": "m", "finish": "stop"}.items():
         assert final[key] == value
-    assert len(final) == 16
+    assert final["cut"] is True
+    assert len(final) == 17
     assert json.loads(error_answer("a", None, "x" * 9999)) == {"id": "a", "error": "x" * 500}
     assert json.loads(stream_delta("a", 7, "水")) == {"id": "a", "index": 7, "text": "水"}
 
