@@ -13,13 +13,15 @@ import typer
 from rich.console import Console
 
 from services.launcher import demo as plant_demo
+from services.launcher.check import check_plant
 from services.launcher.lock import sole_launcher
 from services.launcher.process_table import processes
-from services.launcher.status import EXPECTED, NotAlive, ask_status, missing, show
+from services.launcher.status import EXPECTED, ask_status, missing, show
 from services.launcher.supervisor import Supervisor
 from shared.config.errors import RinglineError
 from shared.config.load import load_settings
 from shared.config.service import EXIT_REFUSED
+from shared.config.settings import Settings
 from shared.model.cli import app as models
 
 app = typer.Typer(
@@ -30,23 +32,22 @@ app = typer.Typer(
 )
 app.add_typer(models, name="models", help="Models: list, fetch, verify.")
 
-EXIT_NOT_ALIVE = 1
 Config = Annotated[Path, typer.Option("--config", help="The plant's ringline.toml.")]
 
 
 def main() -> None:
-    """Entry point: whatever the user can mend is one line on stderr and exit code 2; 1 when nothing runs."""
+    """Entry point: whatever the user can mend is one line on stderr and exit code 2."""
     try:
         app()
     except RinglineError as error:
         print(f"ringline: {error}", file=sys.stderr)
-        sys.exit(EXIT_NOT_ALIVE if isinstance(error, NotAlive) else EXIT_REFUSED)
+        sys.exit(EXIT_REFUSED)
 
 
 @app.command()
 def up(config: Config) -> None:
     """Start the plant's services here and keep them running until SIGTERM or Ctrl-C."""
-    settings = load_settings(config)
+    settings = _load_checked(config)
     supervisor = Supervisor(processes(settings), config.absolute(), settings.launcher, _report)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,7 +62,7 @@ def status(
     config: Config,
     service: Annotated[str | None, typer.Option(help="Only say whether this one is alive.")] = None,
 ) -> None:
-    """Show what is alive. Exit code 0: all of it; 1: a service is not, or nothing runs at all."""
+    """Show what is alive. Exit code 1 when a service is not."""
     if service is not None and service not in EXPECTED:
         raise RinglineError(f'no service is named "{service}"; there are {", ".join(EXPECTED)}')
     reply = ask_status(load_settings(config))
@@ -70,14 +71,23 @@ def status(
         show(reply, Console())
     if absent:
         print(f"ringline: not alive: {', '.join(absent)}", file=sys.stderr)
-        sys.exit(EXIT_NOT_ALIVE)
+        sys.exit(1)
 
 
 @app.command()
 def check(config: Config) -> None:
-    """Validate a configuration file."""
-    settings = load_settings(config)
+    """Validate a configuration file: refuse what the services would refuse because of it."""
+    settings = _load_checked(config)
     print(f"{config}: valid; {len(settings.profiles)} profiles, {len(settings.routes)} routes")
+
+
+def _load_checked(config: Path) -> Settings:
+    settings = load_settings(config)
+    try:
+        check_plant(settings)
+    except RinglineError as error:
+        raise RinglineError(f"{config}: {error}") from None
+    return settings
 
 
 def _mount(command: Callable[..., object]) -> None:

@@ -136,6 +136,12 @@ def read_info(name_or_path: str, paths: Paths) -> ModelInfo:
     return open_model(name_or_path, paths).info
 
 
+def check_name(name_or_path: str) -> None:
+    """RinglineError when it is neither a name of the catalogue nor the path of a GGUF."""
+    if "/" not in name_or_path and not name_or_path.endswith(".gguf"):
+        find(name_or_path)
+
+
 def locate(name_or_path: str, paths: Paths) -> Place:
     """Where a model and its weight cache are; RinglineError when there is no such model."""
     entry = known(name_or_path)
@@ -143,8 +149,7 @@ def locate(name_or_path: str, paths: Paths) -> Place:
         source = paths.models / entry.filename
         hint = f"run `ringline models fetch {entry.name}`"
     else:
-        if "/" not in name_or_path and not name_or_path.endswith(".gguf"):
-            find(name_or_path)
+        check_name(name_or_path)
         source = Path(name_or_path).absolute()
         hint = "check the path in [models]"
     try:

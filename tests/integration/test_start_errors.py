@@ -55,6 +55,17 @@ def test_an_unknown_key_is_named_with_file_and_line(home: PlantHome, command: st
     assert f'{home.config}:{number}: unknown key "context.pool_mbs"; did you mean "pool_mb"?' in line
 
 
+@pytest.mark.parametrize("command", ["up", "check"])
+def test_a_route_whose_answers_come_back_as_alarms_is_refused_before_anything_starts(
+    home: PlantHome, command: str
+) -> None:
+    home.edit("plant/{1}/answer", "plant/{1}/alarm")
+    line = only_line(ringline(command, "--config", str(home.config)))
+    assert line.startswith(f"ringline: {home.config}: routes[0].answer ")
+    assert "would come back as an alarm" in line
+    assert not (home.home / "run").exists()
+
+
 @pytest.mark.parametrize("name", ["context", "verifier", "draft", "gateway"])
 def test_every_service_refuses_a_missing_configuration(home: PlantHome, name: str) -> None:
     home.config.unlink()
