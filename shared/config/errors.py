@@ -14,5 +14,13 @@ class RinglineError(Exception):
     codes are shown as such.
     """
 
+    restart_mends = False  # whether the service that ends with it works again after a restart
+
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message, MAX_MESSAGE))
+
+
+class RestartNeeded(RinglineError):
+    """The service ends and its supervisor is to start it again; nobody has to change anything."""
+
+    restart_mends = True

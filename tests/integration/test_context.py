@@ -380,7 +380,7 @@ def test_senseless_messages_change_nothing(world: World) -> None:
 
 
 def test_a_second_context_is_refused_with_one_line(world: World) -> None:
-    world.start("context")
+    first = world.start("context")
     world.status()
     second = subprocess.run(
         [
@@ -398,7 +398,7 @@ def test_a_second_context_is_refused_with_one_line(world: World) -> None:
     )
     assert second.returncode == 2
     assert second.stderr.count("\n") == 1
-    assert "owned by another context service" in second.stderr
+    assert f"context runs already in {world.directory}/run, as process {first.pid}" in second.stderr
     assert world.status().blocks_total > 0
 
 
