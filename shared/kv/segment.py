@@ -46,6 +46,10 @@ class Segment:
         self._control = memoryview(files.map_whole(files.open_existing(directory / files.CONTROL)))
 
     @property
+    def files(self) -> tuple[Path, Path]:
+        return self.directory / files.POOL, self.directory / files.CONTROL
+
+    @property
     def allocator(self) -> memoryview:
         return self._control[PAGE : self.spec.records_offset]
 
