@@ -24,6 +24,7 @@ from shared.bus.messages import (
     SeqReleased,
     SeqState,
 )
+from shared.config.sparse_log import SparseWarning
 from shared.kv import TARGET_PLANE, Attached, LatePool
 
 IDLE_S = 0.2  # how long an idle loop sleeps before it looks at its stop event
@@ -52,6 +53,7 @@ class Loop:
         self._unopened: set[int] = set()  # came while there was no pool
         self._passes = 0
         self._waited = False
+        self._bad_proposal = SparseWarning("proposal dropped")
 
     def run(self, stop: Event) -> None:
         while not stop.is_set():
@@ -200,13 +202,13 @@ class Loop:
         if sequence is None or not proposal.tokens:
             return
         if max(proposal.tokens) >= self._engine.n_vocab:
-            _log.warning("proposal dropped", seq=proposal.seq, reason="token out of the vocabulary")
+            self._bad_proposal(seq=proposal.seq, reason="token out of the vocabulary")
             return
         tree = proposal.tokens, proposal.parents, proposal.sources, proposal.logq
         try:
             fitting = sequence.trie.insert(proposal.base, *tree)
         except ValueError as error:
-            _log.warning("proposal dropped", seq=proposal.seq, reason=str(error))
+            self._bad_proposal(seq=proposal.seq, reason=str(error))
         else:
             if fitting:
                 sequence.proposed(now)
