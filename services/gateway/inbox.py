@@ -67,10 +67,14 @@ class Inbox:
 
     def _take_held(self) -> None:
         taken: list[int | None] = []
-        full = ""
+        count = min(self._batch, len(self._held))
         try:
+            self._journal.check_disk(sum(len(self._held[index].payload) for index in range(count)))
             with self._journal.batch():
-                full = self._write_held(taken)
+                full = self._write_held(count, taken)
+        except JournalFull as error:
+            self._pause(str(error), _FULL_RETRY_S)
+            return
         except sqlite3.Error as error:
             self._journal.relieve()
             self._pause(f"the journal cannot be written ({error})", _FAILED_RETRY_S)
@@ -81,11 +85,9 @@ class Inbox:
         else:
             self._go_on()
 
-    def _write_held(self, taken: list[int | None]) -> str:
+    def _write_held(self, count: int, taken: list[int | None]) -> str:
         """Journal what there is room for. Returns why the rest must wait."""
-        count = min(self._batch, len(self._held))
         try:
-            self._journal.check_disk(sum(len(self._held[index].payload) for index in range(count)))
             for index in range(count):
                 taken.append(self._intake.take(self._held[index]))
         except JournalFull as full:

@@ -116,10 +116,17 @@ class Journal:
 
     def check_disk(self, size: int) -> None:
         """JournalFull unless `size` bytes can be taken and the answers of all alarms be written as well."""
-        if free_bytes(self._path) < 2 * size + RESERVE_BYTES:
+        needed = 2 * size + RESERVE_BYTES
+        if self._space() < needed:
             self.relieve()
-            if free_bytes(self._path) < 2 * size + RESERVE_BYTES:
+            if self._space() < needed:
                 raise JournalFull(f"the disk of {self._path} is full")
+
+    def _space(self) -> int:
+        """Bytes on the disk and in pages of the database that hold nothing any more."""
+        (pages,) = self._db.execute("PRAGMA freelist_count").fetchone()
+        (size,) = self._db.execute("PRAGMA page_size").fetchone()
+        return free_bytes(self._path) + int(pages * size)
 
     def relieve(self) -> None:
         """Bring the write-ahead log into the database and give back its space, as far as that goes."""

@@ -185,9 +185,9 @@ def test_a_failing_disk_stops_only_the_taking(world: World, monkeypatch: pytest.
 
 
 def test_a_disk_that_is_nearly_full_is_left_to_the_answers(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there can be answered: no alarm is taken into the reserve."""
+    """What is there can be answered: no alarm is taken into the reserve. The write-ahead log gives way."""
     real = os.statvfs
     free = [journal_file.RESERVE_BYTES // 2]
 
@@ -202,3 +202,9 @@ def test_a_disk_that_is_nearly_full_is_left_to_the_answers(
     free[0] = 8 * journal_file.RESERVE_BYTES
     world.take()
     assert world.link.acknowledged == [1, 2, 3, 4, 5]
+    world.arrive(6, 50)
+    assert (tmp_path / "journal.db-wal").stat().st_size > 100_000
+    free[0] = journal_file.RESERVE_BYTES + 50_000
+    world.arrive(56, 3)
+    assert world.link.acknowledged[-1] == 58
+    assert len(world.said) == 2
