@@ -221,19 +221,20 @@ def _gguf(options: argparse.Namespace) -> Path:
 
 
 def _table(report: dict[str, Any]) -> str:
+    compared = "ratio_to_peer" in report
     lines = [
         f"{report['model']}, {report['isa']}, {report['threads']} threads; "
         f"memory reads {report['read_gb_s']:.1f} GB/s",
-        " rows       ms  tokens/s     GB/s  of memory   GMAC/s  x llama.cpp",
+        " rows       ms  tokens/s     GB/s  of memory   GMAC/s" + ("  x llama.cpp" if compared else ""),
     ]
     for rows, rate in report["rows"].items():
         ratio = ""
-        if "ratio_to_peer" in report:
+        if compared:
             low, high = report["ratio_spread"][rows]
-            ratio = f"{report['ratio_to_peer'][rows]:5.2f} ({low:.2f} to {high:.2f})"
+            ratio = f"  {report['ratio_to_peer'][rows]:5.2f} ({low:.2f} to {high:.2f})"
         lines.append(
             f"{rows:>5} {rate['ms']:8.2f} {rate['tokens_s']:9.1f} {rate['weights_gb_s']:8.1f} "
-            f"{rate['share_of_bandwidth']:10.2f} {rate['gmac_s']:8.1f}  {ratio}"
+            f"{rate['share_of_bandwidth']:10.2f} {rate['gmac_s']:8.1f}{ratio}"
         )
     for key, value in report.get("hog", {}).items():
         lines.append(f"beside a busy process: {key} {value:.2f}")

@@ -30,12 +30,10 @@ from services.gateway.connecting import (
     backoff,
     connect,
     packet_bytes,
-    plain,
-    read_password,
-    tls_context,
     topic_bytes,
 )
 from services.gateway.events import Confirmed, Connected, Delivery, Disconnected, Event, Wake
+from shared.config.credentials import plain, read_password, tls_context
 from shared.config.settings import Mqtt
 
 RECEIVE_MAXIMUM = 64  # alarms the broker may have under way to us, unacknowledged

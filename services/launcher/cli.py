@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +16,7 @@ from services.launcher import demo as plant_demo
 from services.launcher.check import check_plant
 from services.launcher.container_health import end_if_hung
 from services.launcher.lock import sole_launcher
+from services.launcher.machine import check_machine
 from services.launcher.process_table import processes
 from services.launcher.status import EXPECTED, NotAlive, ask_status, missing, show
 from services.launcher.supervisor import Supervisor
@@ -107,18 +108,29 @@ def _end_if_hung(settings: Settings, watched: str | None, reply: StatusReply | N
 
 @app.command()
 def check(config: Config) -> None:
-    """Validate a configuration file: refuse what the services would refuse because of it."""
+    """Validate a configuration file, on the machine that is to run it."""
     settings = _load_checked(config)
+    with _errors_of(config):
+        hints = check_machine(settings)
+    for hint in hints:
+        print(f"{config}: still to do: {hint}")
     print(f"{config}: valid; {len(settings.profiles)} profiles, {len(settings.routes)} routes")
 
 
 def _load_checked(config: Path) -> Settings:
     settings = load_settings(config)
-    try:
+    with _errors_of(config):
         check_plant(settings)
+    return settings
+
+
+@contextmanager
+def _errors_of(config: Path) -> Iterator[None]:
+    """What is wrong is wrong in that file."""
+    try:
+        yield
     except RinglineError as error:
         raise RinglineError(f"{config}: {error}") from None
-    return settings
 
 
 def _mount(command: Callable[..., object]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,12 +143,18 @@ def check_name(name_or_path: str) -> None:
         find(name_or_path)
 
 
+def fetch_command(name: str, paths: Paths) -> str:
+    """What to type to have a model of the catalogue where `paths` says."""
+    option = "" if paths.data == Paths().data else f" --data {shlex.quote(str(paths.data))}"
+    return f"ringline models fetch {name}{option}"
+
+
 def locate(name_or_path: str, paths: Paths) -> Place:
     """Where a model and its weight cache are; RinglineError when there is no such model."""
     entry = known(name_or_path)
     if entry is not None:
         source = paths.models / entry.filename
-        hint = f"run `ringline models fetch {entry.name}`"
+        hint = f"run `{fetch_command(entry.name, paths)}`"
     else:
         check_name(name_or_path)
         source = Path(name_or_path).absolute()

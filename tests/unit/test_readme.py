@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
@@ -9,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from services.gateway.alarm import Alarm, parse_alarm
 from services.gateway.answers import Timing, dead_letter, error_answer, final_answer, stream_delta
 from services.gateway.routes import RouteTable
-from shared.bus.messages import Finished
+from services.launcher.demo_alarms import AlarmBook, DemoAlarm
+from services.launcher.demo_show import summary
+from shared.bus.messages import Finished, StatusReply
 from shared.config.load import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +99,29 @@ def test_the_example_is_answered_by_the_shipped_configuration(readme: Path, lang
     alarm = parse_alarm(json.dumps(payload).encode(), 65_536)
     assert alarm.doubts == ()
     assert alarm.id == payload["id"]
+
+
+@readmes
+def test_the_times_of_the_demonstrations_table_are_named_as_there(readme: Path, language: int) -> None:
+    answer = json.loads(MESSAGES["answer"][0])
+    book = AlarmBook([DemoAlarm("t", b"", "B2", "hot", answer=answer)])
+    status = StatusReply(
+        generation=1,
+        pool_bytes=1,
+        blocks_total=1,
+        blocks_free=1,
+        blocks_pinned=0,
+        blocks_peak=1,
+        waiting=0,
+        services=[],
+        sequences=[],
+    )
+    out = io.StringIO()
+    Console(file=out, width=100).print(summary(book, status, {}, 1.0))
+    for field, value in (("ttft_ms", "2 ms"), ("queued_ms", "1 ms")):
+        line = next(line for line in out.getvalue().splitlines() if f"({field})" in line)
+        assert value in line
+        assert field in fields_of_table(readme, TABLES["answer"][language])
 
 
 def test_the_demonstration_has_the_topics_of_the_shipped_configuration() -> None:
