@@ -10,6 +10,7 @@ import pytest
 
 from shared.bus.endpoints import Endpoints
 from shared.config.settings import Paths
+from tests.integration.context_world import World
 from tests.integration.gateway_world import Mosquitto, free_port
 from tests.integration.whole_plant import PlantHome, WholePlant
 
@@ -50,3 +51,11 @@ def endpoints() -> Iterator[Endpoints]:
     """In a directory with a short name: pytest's own are too long for a socket."""
     with tempfile.TemporaryDirectory(prefix="rl") as directory:
         yield Endpoints.of(Paths(runtime=Path(directory)))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A plant of its own, around a context that is not started yet."""
+    world = World()
+    yield world
+    world.close()
