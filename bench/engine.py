@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import mmap
 import statistics
 import subprocess
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.command import model_options, print_report
 from bench.peer import Peer, PeerMissing
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
@@ -76,32 +76,16 @@ class Engine:
 
 
 def main() -> int:
-    options = _options()
-    try:
-        report = _run(options)
-    except (RinglineError, PeerMissing) as error:
-        print(f"bench.engine: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps(report, indent=2) if options.json else _table(report))
-    return 0
+    return print_report("bench.engine", _options(), _run, _table)
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="bench.engine", description=__doc__.splitlines()[0] if __doc__ else ""
-    )
-    parser.add_argument("--model", required=True, help="name in the catalogue, or the path of a GGUF")
-    parser.add_argument(
-        "--data", type=Path, default=Path(".ringline"), help="directory of models and weight caches"
-    )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--isa", default="", help="instruction-set variant (default: the best)")
+    parser = model_options("bench.engine", __doc__)
     parser.add_argument("--rows", default="1,2,4,8,12,16,32,64,512", help="batch sizes")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer", action="store_true", help="measure llama-cpp-python too")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has llama-cpp-python")
     parser.add_argument("--hog", action="store_true", help="decode once more beside one busy process")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.rows = sorted({int(n) for n in options.rows.split(",")})
     if not 1 <= options.rows[0] <= options.rows[-1] <= 512:
@@ -112,12 +96,19 @@ def _options() -> argparse.Namespace:
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     file = open_model(options.model, Paths(data=options.data))
     engine = Engine(file, options.threads, options.isa, options.rows[-1])
-    peer = Peer(options.peer_python, _gguf(options), options.threads) if options.peer else None
+    peer = _start_peer(options) if options.peer else None
     try:
         return _measure(options, file, engine, peer)
     finally:
         if peer is not None:
             peer.close()
+
+
+def _start_peer(options: argparse.Namespace) -> Peer:
+    try:
+        return Peer(options.peer_python, _gguf(options), options.threads)
+    except PeerMissing as error:
+        raise RinglineError(str(error)) from None
 
 
 def _measure(
