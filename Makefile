@@ -10,13 +10,14 @@ TEST_MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
 NATIVE := CMakeLists.txt $(shell find shared/native \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \))
 CPP := $(filter %.cpp %.hpp,$(NATIVE))
 
-.PHONY: help demo test lint bench test-native test-asan test-tsan test-arm estimate-a76 build clean mosquitto
+.PHONY: help demo test lint bench test-native test-asan test-tsan test-arm estimate-a76 build clean clean-data mosquitto
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MODEL=smollm2-135m]   build, fetch the models, answer the bundled alarms'
 	@echo 'make test                        build, fetch the test models, run every test'
 	@echo 'make lint | bench | test-native | test-asan | test-tsan | test-arm | estimate-a76 | clean'
+	@echo 'make clean-data                  remove the models, caches and journals in $(DATA)'
 
 demo: build
 	$(BIN)/ringline demo --model $(MODEL)
@@ -106,3 +107,7 @@ comma := ,
 clean:
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Not part of `clean`: to fetch the models again takes longer than to build everything.
+clean-data:
+	rm -rf $(DATA)

@@ -90,7 +90,7 @@ def status(
 
 
 def _status_of(settings: Settings, watched: str | None) -> StatusReply:
-    """Context's answer; RinglineError when it gives none, or when the watched service had to be killed."""
+    """Context's answer; NotAlive when it gives none, or when the watched service had to be killed."""
     try:
         reply = ask_status(settings)
     except NotAlive:
@@ -103,7 +103,7 @@ def _status_of(settings: Settings, watched: str | None) -> StatusReply:
 def _end_if_hung(settings: Settings, watched: str | None, reply: StatusReply | None) -> None:
     why = None if watched is None else end_if_hung(settings, watched, reply)
     if why is not None:
-        raise RinglineError(f"{watched} {why}; killed")
+        raise NotAlive(f"{watched} {why}; killed")
 
 
 @app.command()

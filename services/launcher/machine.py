@@ -1,4 +1,4 @@
-"""`ringline check` on the machine that is to run the plant: what the configuration needs, and whether it is here."""
+"""`ringline check` on the machine that is to run the plant: is what the configuration needs here?"""
 
 from __future__ import annotations
 
