@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from shared.config.values import Affinity, FilePath, Megabytes, ModelName, Threads, Word
+from shared.config.values import Affinity, FilePath, Host, Megabytes, ModelName, Threads, Word
 
 Language = Literal["en", "zh"]
 MAX_PROFILES = 16  # each has its prefix pinned in the pool, and a record in kv.ctl
@@ -66,7 +66,7 @@ class Draft(Section):
 
 
 class Mqtt(Section):
-    host: Word = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 1883
     version: Literal["5", "3.1.1"] = "5"
     client_id: Word = "ringline"
@@ -110,7 +110,7 @@ class Broker(Section):
     """The embedded broker, for demonstrations: loopback, no authentication."""
 
     enabled: bool = False
-    host: Word = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 1883
 
 

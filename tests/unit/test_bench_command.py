@@ -21,9 +21,7 @@ def test_the_options_of_every_benchmark_are_there() -> None:
     assert (options.threads, options.isa, str(options.data), options.json) == (2, "", ".ringline", False)
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"), [(PLAIN, "3 tokens/s"), (JSON, json.dumps({"rate": 3}, indent=2))]
-)
+@pytest.mark.parametrize(("options", "expected"), [(PLAIN, "3 tokens/s"), (JSON, '{\n  "rate": 3\n}')])
 def test_a_report_is_a_table_or_json(
     capsys: pytest.CaptureFixture[str], options: argparse.Namespace, expected: str
 ) -> None:

@@ -131,6 +131,7 @@ def test_the_files_name_stays_on_the_line_too(tmp_path: Path) -> None:
         ('[mqtt]\npassword_file = "/tmp/\\u0000"', "control character U+0000"),
         ('[mqtt]\ntls_ca = "/tmp/\\u0000"', "control character U+0000"),
         ('[mqtt]\nhost = "a\\u0000"', "control character U+0000"),
+        ('[mqtt]\nhost = ""', "at least 1 character"),
         ('[models]\ntarget = "/tmp/\\u0000.gguf"', "control character U+0000"),
         ('[models]\ntarget = ""', "at least 1 character"),
         ("[verifier]\naffinity = [99999999999999999999]", "each below 8192"),
