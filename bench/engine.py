@@ -1,9 +1,9 @@
 """Speed of the engine by batch size, against this machine's memory bandwidth and against llama.cpp.
 
-    python -m bench.engine --model NAME|PATH --threads N --rows 1,2,4,8 [--peer] [--hog] [--json]
+    python -m bench.engine --model NAME|PATH --threads N --rows 1,2,4,8 [--context N] [--peer] [--hog] [--json]
 
-One row is a decode step as the verifier runs it (pass, commit, re-root); more rows are one batch from an
-empty context with the logits of the last row, as llama-bench's ppN. With `--peer` both sides alternate, round
+One row is a decode step as the verifier runs it (pass, commit, re-root); more rows are one batch with the logits
+of the last row, as llama-bench's ppN, behind `--context` positions that every row sees (default: none). With `--peer` both sides alternate, round
 by round; a ratio above 1 means that this engine is faster. Rates are medians over the rounds.
 """
 
@@ -32,26 +32,27 @@ from shared.native import BLOCK_TOKENS, KvPool, Model, Scratch, SequenceView, re
 
 DECODE_STEPS = 16  # of a round
 PAUSE_S = 0.05  # lets the other side's threads fall asleep
-WINDOW = 1024
 STREAM_BYTES = 1 << 29
 
 
 class Engine:
     """A model with one sequence, and passes over it."""
 
-    def __init__(self, file: ModelFile, threads: int, isa: str, most_rows: int) -> None:
+    def __init__(self, file: ModelFile, threads: int, isa: str, most_rows: int, context: int) -> None:
         self.model: Model = file.load(threads, isa)
-        slots = WINDOW + BLOCK_TOKENS
+        self._context = context
+        window = -(-(context + most_rows + DECODE_STEPS) // BLOCK_TOKENS) * BLOCK_TOKENS
+        slots = window + BLOCK_TOKENS
         planes = [self.model.plane]
         blocks = slots // BLOCK_TOKENS
         self._pool = KvPool(mmap.mmap(-1, blocks * KvPool.block_bytes(planes)), blocks, planes)
-        self._view = SequenceView(self._pool, 0, 0, slots, WINDOW)
+        self._view = SequenceView(self._pool, 0, 0, slots, window)
         self._view.set_blocks(0, np.arange(blocks, dtype=np.int32))
         self._scratch = Scratch(self.model, max(most_rows, 1), 1)
 
     def seconds(self, rows: int, passes: int) -> list[float]:
         """Durations of `passes` batches of `rows` tokens; with one row, of consecutive decode steps."""
-        self._view.length = 0
+        self._view.length = self._context
         return [self._decode() if rows == 1 else self._batch(rows) for _ in range(passes)]
 
     def _decode(self) -> float:
@@ -82,6 +83,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = model_options("bench.engine", __doc__)
     parser.add_argument("--rows", default="1,2,4,8,12,16,32,64,512", help="batch sizes")
+    parser.add_argument("--context", type=int, default=0, help="positions that every row sees")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer", action="store_true", help="measure llama-cpp-python too")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has llama-cpp-python")
@@ -90,12 +92,16 @@ def _options() -> argparse.Namespace:
     options.rows = sorted({int(n) for n in options.rows.split(",")})
     if not 1 <= options.rows[0] <= options.rows[-1] <= 512:
         parser.error("--rows must be between 1 and 512")
+    if not 0 <= options.context <= 32768:
+        parser.error("--context must be between 0 and 32768")
+    if options.context and options.peer:
+        parser.error("--peer measures without a context")
     return options
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     file = open_model(options.model, Paths(data=options.data))
-    engine = Engine(file, options.threads, options.isa, options.rows[-1])
+    engine = Engine(file, options.threads, options.isa, options.rows[-1], options.context)
     peer = _start_peer(options) if options.peer else None
     try:
         return _measure(options, file, engine, peer)
@@ -131,6 +137,7 @@ def _measure(
         "model": file.info.name,
         "isa": engine.model.isa,
         "threads": options.threads,
+        "context": options.context,
         "weight_bytes": engine.model.weight_bytes,
         "read_gb_s": bandwidth / 1e9,
         "rows": {str(n): _rates(file, engine, n, own[n], bandwidth) for n in options.rows},
