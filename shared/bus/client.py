@@ -250,6 +250,7 @@ class BusClient:
             if session != self._session:
                 self.dropped += 1
             elif not try_send(socket, frame):
+                self.dropped += 1
                 return False
         overflow, self._overflow = self._overflow, False
         return not overflow

@@ -107,7 +107,7 @@ def test_what_is_sent_between_a_loss_and_the_next_join_counts_as_dropped(endpoin
         first = Context(endpoints)
         joined(client)
         first.close()
-        time.sleep(0.3)  # the bus thread has noticed; the service has not read Lost
+        wait(lambda: len(client._inbox._items) == 1)  # Lost is there; the service has not read it
         client.send(commit(1))
         with closing(Context(endpoints)):
             assert isinstance(client.receive(PATIENCE_S), Lost)
