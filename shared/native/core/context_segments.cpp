@@ -11,7 +11,7 @@ class Builder {
  public:
   explicit Builder(KvSegment* to) : begin_(to), end_(to) {}
 
-  void add(const uint16_t* plane, uint32_t mask, bool sink) {
+  void add(const std::byte* plane, uint32_t mask, bool sink) {
     *end_++ = {plane, mask, sink};
     n_keys_ += std::popcount(mask);
   }

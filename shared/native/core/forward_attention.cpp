@@ -29,6 +29,7 @@ void Forward::rotate_and_store(int worker, int64_t layer) {
 void Forward::rotate_rows(int64_t layer, int64_t kv_head, int64_t first, int64_t last) {
   const int64_t size = spec_.head_dim;
   const EngineKernels& kernels = model_.kernels();
+  const KvKernels& kv = kernels.kv(tiles_.plane.format);
   const int64_t k_offset = tiles_.plane.k_offset(static_cast<int>(layer), static_cast<int>(kv_head));
   const int64_t v_offset = tiles_.plane.v_offset(static_cast<int>(layer), static_cast<int>(kv_head));
   float* rotated = k_rotated_.data() + kv_head * size;
@@ -37,9 +38,9 @@ void Forward::rotate_rows(int64_t layer, int64_t kv_head, int64_t first, int64_t
     const int64_t at = row * spec_.kv_width() + kv_head * size;
     float* key = rotated + row * spec_.kv_width();
     kernels.rotate(k_.data() + at, rotation(row, false), 1.0f, key);
-    uint16_t* tile = tiles_.tile(slot);
-    kernels.to_half(key, size, tile + k_offset + slot % kBlockTokens, kBlockTokens);
-    kernels.to_half(v_.data() + at, size, tile + v_offset + slot % kBlockTokens * size, 1);
+    std::byte* tile = tiles_.tile(slot);
+    kv.store_key(key, size, tile + k_offset, slot % kBlockTokens);
+    kv.store_value(v_.data() + at, size, tile + v_offset, slot % kBlockTokens);
     rotate_queries(row, kv_head);
   }
 }
@@ -102,7 +103,7 @@ void Forward::attend(int worker, int64_t layer, const AttentionShare& share) {
     task.n_keys = context.n_keys;
     scores += task.group * score_stride(task.n_keys);
   }
-  model_.kernels().attend(tasks, share.last - share.first);
+  model_.kernels().kv(tiles_.plane.format).attend(tasks, share.last - share.first);
   const int64_t width = (share.last_head - share.first_head) * spec_.head_dim;
   for (int64_t row = share.first; row < share.last; ++row) {
     model_.matrices().quantize(attended_.row(row) + share.first_head * spec_.head_dim, 1, width,

@@ -63,9 +63,9 @@ Model::Model(const std::string& path, ModelSpec spec, std::span<const TensorEntr
   head_ = tied ? embedding_ : matrix(directory, "output.weight", spec_.n_vocab, spec_.n_embd);
 }
 
-Plane Model::plane() const {
+Plane Model::plane(KvFormat format) const {
   return {static_cast<int32_t>(spec_.n_layer), static_cast<int32_t>(spec_.n_kv_head),
-          static_cast<int32_t>(spec_.head_dim)};
+          static_cast<int32_t>(spec_.head_dim), format};
 }
 
 std::span<const std::byte> Model::bytes_of(const TensorEntry& entry) const {

@@ -69,7 +69,7 @@ class Model {
   bool adjacent_pairs() const { return spec_.architecture == "llama"; }
   ThreadPool& threads() { return threads_; }
   int n_threads() const { return threads_.size(); }
-  Plane plane() const;
+  Plane plane(KvFormat format = KvFormat::kF16) const;
 
   const PackedMatrix& embedding() const { return embedding_; }
   const Layer& layer(int64_t i) const { return layers_[static_cast<size_t>(i)]; }

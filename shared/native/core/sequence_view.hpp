@@ -37,7 +37,7 @@ class SequenceView {
   // First position of the window that a token at `position` sees.
   int64_t window_start(int64_t position) const;
   // The pool's plane that holds this slot, or null when the table has no block there.
-  uint16_t* tile(int64_t slot) const;
+  std::byte* tile(int64_t slot) const;
   // Largest n such that [length, n) can be committed now: every position has a block and none of them
   // overwrites a position that the token at `length` sees.
   int64_t covered() const;

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/engine_table.hpp"
+#include "kernels/kv_storage.hpp"
 #include "kernels/simd.hpp"
 
 namespace ringline::RINGLINE_ISA {
@@ -40,14 +41,6 @@ void rotate(const float* x, const Rotation& r, float scale, float* out) {
   }
 }
 
-void to_half(const float* x, int64_t n, uint16_t* out, int64_t stride) {
-  uint16_t lanes[kLanes];
-  for (int64_t i = 0; i < n; i += kLanes) {
-    store_half(lanes, load(x + i));
-    for (int64_t j = 0; j < kLanes; ++j) out[(i + j) * stride] = lanes[j];
-  }
-}
-
 int64_t argmax(const float* x, int64_t n) {
   const int64_t whole = n / kLanes * kLanes;
   float best = x[0];
@@ -68,6 +61,12 @@ int64_t argmax(const float* x, int64_t n) {
   return 0;
 }
 
-const EngineKernels engine_kernels = {rms_norm, silu_mul, add_to, rotate, to_half, attend, argmax};
+const EngineKernels engine_kernels = {rms_norm,
+                                      silu_mul,
+                                      add_to,
+                                      rotate,
+                                      argmax,
+                                      {{store_key<HalfKv>, store_value<HalfKv>, attend<HalfKv>},
+                                       {store_key<Int8Kv>, store_value<Int8Kv>, attend<Int8Kv>}}};
 
 }  // namespace ringline::RINGLINE_ISA
