@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Language = Literal["en", "zh"]
+KvFormat = Literal["f16", "int8"]
 Megabytes = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
@@ -41,6 +42,7 @@ class Models(Section):
 
 class Context(Section):
     pool_mb: Megabytes = 192
+    kv: KvFormat = "f16"  # keys and values in the pool: int8 has a scale for each vector, half the memory
     max_sequences: Annotated[int, Field(ge=1, le=64)] = 8
     max_waiting: Annotated[int, Field(ge=0, le=4096)] = 256
 

@@ -11,6 +11,7 @@ import pytest
 from engine_runs import GOLDEN, Ids, Run, cut, kl_lower_bound, log_softmax, open_test_model
 from numpy.typing import NDArray
 
+from shared.config.settings import KvFormat
 from shared.native import Model
 
 CHUNKS = (1, 7, 16, 33)
@@ -28,10 +29,16 @@ class Stream:
     """Negative log-likelihood of each next token, and the divergence at the reference's positions."""
 
     def __init__(
-        self, model: Model, golden: dict[str, NDArray[np.float32]], tag: str, sink: int, window: int
+        self,
+        model: Model,
+        golden: dict[str, NDArray[np.float32]],
+        tag: str,
+        sink: int,
+        window: int,
+        kv: KvFormat = "f16",
     ) -> None:
         ids: Ids = golden["ids"].astype(np.int32)
-        run = Run(model, sink, window + max(CHUNKS), window)
+        run = Run(model, sink, window + max(CHUNKS), window, kv=kv)
         nll, rows = [], []
         for piece in cut(len(ids), CHUNKS):
             logits = run.chunk(ids[piece], np.arange(piece.stop - piece.start, dtype=np.int32))

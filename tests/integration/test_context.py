@@ -411,7 +411,7 @@ def test_another_pool_size_replaces_what_a_killed_context_left(world: World) -> 
     after = world.status()
     assert after.blocks_total == 2 * before.blocks_total
     assert after.generation != before.generation
-    assert attach(world.memory, "verifier", PLANE).pool.n_blocks == after.blocks_total
+    assert attach(world.memory, "verifier", PLANE, "f16").pool.n_blocks == after.blocks_total
     assert world.stop("context").count("replaced") == 1
 
 
