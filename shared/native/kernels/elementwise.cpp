@@ -29,15 +29,15 @@ void add_to(const float* x, int64_t n, float* sum) {
   for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
 }
 
-void rotate(const float* x, const Rotation& r, float scale, float* out) {
+void rotate(const float* x, const Rotation& r, float* out) {
   const int64_t step = r.adjacent ? 2 : 1;
   const float* first = x;
   const float* second = r.adjacent ? x + 1 : x + r.half;
   for (int64_t i = 0; i < r.half; ++i) {
     const float a = first[i * step];
     const float b = second[i * step];
-    out[i] = (a * r.cos[i] - b * r.sin[i]) * scale;
-    out[i + r.half] = (a * r.sin[i] + b * r.cos[i]) * scale;
+    out[i] = (a * r.cos[i] - b * r.sin[i]) * r.factors[i];
+    out[i + r.half] = (a * r.sin[i] + b * r.cos[i]) * r.factors[i];
   }
 }
 

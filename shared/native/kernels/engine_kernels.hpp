@@ -41,8 +41,9 @@ inline constexpr int64_t score_stride(int64_t n_keys) { return (n_keys + 15) / 1
 struct Rotation {
   const float* cos;  // [head_dim / 2]
   const float* sin;
-  int64_t half;   // head_dim / 2
-  bool adjacent;  // pairs (2i, 2i + 1) as in GGUF's llama layout; otherwise (i, i + half)
+  const float* factors;  // [head_dim / 2], of each pair
+  int64_t half;          // head_dim / 2
+  bool adjacent;         // pairs (2i, 2i + 1) as in GGUF's llama layout; otherwise (i, i + half)
 };
 
 // What depends on how keys and values are stored. `head` is one head's keys or values of one block.
@@ -60,8 +61,8 @@ struct EngineKernels {
   // out = silu(gate) * up; n is a multiple of 16.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
   void (*add)(const float* x, int64_t n, float* sum);
-  // Rotates one head and leaves it in (i, i + half) order, times `scale`.
-  void (*rotate)(const float* x, const Rotation& r, float scale, float* out);
+  // Rotates one head, multiplies by the factors and leaves it in (i, i + half) order.
+  void (*rotate)(const float* x, const Rotation& r, float* out);
   // Index of the largest element, the lowest one among equals; n >= 1.
   int64_t (*argmax)(const float* x, int64_t n);
   KvKernels formats[kKvFormats];
