@@ -320,6 +320,7 @@ class SequenceStatus(Message):
 class StatusReply(Message):
     generation: Count
     pool_bytes: Count
+    kv: Literal["f16", "int8"] = "f16"  # how the pool holds keys and values
     blocks_total: Count
     blocks_free: Count
     blocks_pinned: Count

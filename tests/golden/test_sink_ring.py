@@ -66,6 +66,24 @@ def test_a_stream_with_a_sink_is_followed_as_closely_as_dense_attention(
         assert stream.divergence <= 2.0 * dense.divergence + 5e-4, (sink, window)
 
 
+INT8_ERROR = {"smol": 1.3, "qwen05": 2.2}  # times the error of f16, whose own is smaller for qwen05
+INT8_DIVERGENCE = 2e-3  # nats more than f16
+
+
+@pytest.mark.parametrize("text", STREAMS)
+def test_a_stream_with_a_sink_is_followed_with_int8_keys_and_values(
+    model: tuple[str, Model], text: str
+) -> None:
+    """Error per token within a factor of f16's, and little more divergence, for every sink and window."""
+    name, weights = model
+    golden = dict(np.load(GOLDEN / f"stream_{name}_{text}.npz"))
+    for sink, window in WITH_SINK:
+        f16 = Stream(weights, golden, f"s{sink}_w{window}", sink, window)
+        int8 = Stream(weights, golden, f"s{sink}_w{window}", sink, window, "int8")
+        assert int8.error <= INT8_ERROR[name] * f16.error, (sink, window)
+        assert int8.divergence <= f16.divergence + INT8_DIVERGENCE, (sink, window)
+
+
 @pytest.mark.parametrize("text", STREAMS)
 def test_a_window_without_sink_loses_as_much_as_the_reference(model: tuple[str, Model], text: str) -> None:
     """Mean loss within 5 %. Without its sink a model is unstable, single tokens cannot be compared."""
