@@ -124,4 +124,5 @@ def test_the_hash_covers_what_must_agree_and_nothing_else() -> None:
     pool = base.model_copy(update={"context": base.context.model_copy(update={"pool_mb": 64})})
     chunk = base.model_copy(update={"verifier": base.verifier.model_copy(update={"prefill_chunk": 16})})
     assert config_hash(prompt) == config_hash(base)
-    assert len({config_hash(base), config_hash(pool), config_hash(chunk)}) == 3
+    kv = base.model_copy(update={"context": base.context.model_copy(update={"kv": "int8"})})
+    assert len({config_hash(each) for each in (base, pool, chunk, kv)}) == 4
