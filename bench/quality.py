@@ -1,6 +1,6 @@
 """Quality of the engine's predictions: perplexity of a text, and divergence from a float32 reference.
 
-    python -m bench.quality --model NAME|PATH --text FILE [--golden DIR] [--chunks N] [--json]
+    python -m bench.quality --model NAME|PATH --text FILE [--kv int8] [--golden DIR] [--chunks N] [--json]
 
 Perplexity follows llama-perplexity: consecutive chunks of 512 tokens, each from an empty context and without
 BOS; the predictions of its tokens 257 to 511 are scored. With `--golden`, the mean KL(reference || engine) at
@@ -15,14 +15,14 @@ import math
 import mmap
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.command import model_options, print_report
 from shared.config.errors import RinglineError
-from shared.config.settings import Paths
+from shared.config.settings import KvFormat, Paths
 from shared.model.open import open_model
 from shared.native import BLOCK_TOKENS, KvPool, Model, Scratch, SequenceView
 
@@ -38,13 +38,13 @@ Doubles = NDArray[np.float64]
 class Predictor:
     """Predictions of a model over whole texts of at most `most` tokens, each from an empty context."""
 
-    def __init__(self, model: Model, most: int) -> None:
+    def __init__(self, model: Model, most: int, kv: KvFormat = "f16") -> None:
         slots = -(-most // BLOCK_TOKENS) * BLOCK_TOKENS
         blocks, planes = slots // BLOCK_TOKENS, [model.plane]
-        self._pool = KvPool(mmap.mmap(-1, blocks * KvPool.block_bytes(planes)), blocks, planes)
+        self._pool = KvPool(mmap.mmap(-1, blocks * KvPool.block_bytes(planes, kv)), blocks, planes, kv)
         self._view = SequenceView(self._pool, 0, 0, slots, slots)
         self._view.set_blocks(0, np.arange(blocks, dtype=np.int32))
-        self._scratch = Scratch(model, PASS, PASS)
+        self._scratch = Scratch(model, PASS, PASS, kv)
 
     def last(self, tokens: Ids, first: int) -> Doubles:
         """Log probabilities of what follows tokens[first], tokens[first + 1] ...: [n - first, n_vocab]."""
@@ -97,26 +97,26 @@ def divergence(top_ids: Ids, top: Doubles, predicted: Doubles) -> Doubles:
     return result
 
 
-def perplexity(model: Model, tokens: Ids, most_chunks: int) -> dict[str, Any]:
+def perplexity(model: Model, tokens: Ids, most_chunks: int, kv: KvFormat) -> dict[str, Any]:
     """Of the first `most_chunks` whole chunks; 0: all. RinglineError when there is none."""
     chunks = len(tokens) // CHUNK
     if chunks == 0:
         raise RinglineError(f"the text has {len(tokens)} tokens; perplexity needs at least {CHUNK}")
     chunks = min(chunks, most_chunks or chunks)
-    predictor = Predictor(model, CHUNK)
+    predictor = Predictor(model, CHUNK, kv)
     nll = [chunk_nll(predictor, tokens[c * CHUNK : (c + 1) * CHUNK]) for c in range(chunks)]
     cumulative = cumulative_perplexity(nll)
     return {"ppl": cumulative[-1], "chunks": chunks, "cumulative_ppl": cumulative, "chunk_mean_nll": nll}
 
 
-def divergences(model: Model, files: list[Path]) -> dict[str, Any]:
+def divergences(model: Model, files: list[Path], kv: KvFormat) -> dict[str, Any]:
     """Mean KL of every reference file, and over all of them."""
     means = {}
     for path in files:
         with np.load(path, allow_pickle=False) as golden:
             tokens, positions = golden["prompt_ids"].astype(np.int32), golden["positions"]
             top = golden["top_logits"].astype(np.float64) - golden["logsumexp"][:, None]
-            predicted = Predictor(model, len(tokens)).last(tokens, len(tokens) - len(positions))
+            predicted = Predictor(model, len(tokens), kv).last(tokens, len(tokens) - len(positions))
             means[path.stem] = float(divergence(golden["top_ids"], top, predicted).mean())
     return {"kl_mean": sum(means.values()) / len(means), "kl": means}
 
@@ -128,6 +128,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = model_options("bench.quality", __doc__)
     parser.add_argument("--text", type=Path, required=True, help="UTF-8 text")
+    parser.add_argument("--kv", choices=get_args(KvFormat), default="f16", help="format of keys and values")
     parser.add_argument("--golden", type=Path, help="directory of logits_*.npz")
     parser.add_argument("--chunks", type=int, default=0, help="score only the first N chunks")
     options = parser.parse_args()
@@ -142,8 +143,9 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     file = open_model(options.model, Paths(data=options.data))
     model = file.load(options.threads, options.isa)
     tokens = np.array(file.tokenizer().encode(text), np.int32)
-    report = {"model": file.info.name, "isa": model.isa} | perplexity(model, tokens, options.chunks)
-    return report | (divergences(model, files) if files else {})
+    report = {"model": file.info.name, "isa": model.isa, "kv": options.kv}
+    report |= perplexity(model, tokens, options.chunks, options.kv)
+    return report | (divergences(model, files, options.kv) if files else {})
 
 
 def _read(path: Path) -> str:
@@ -162,7 +164,8 @@ def _golden_files(directory: Path, model: str) -> list[Path]:
 
 def _table(report: dict[str, Any]) -> str:
     lines = [
-        f"{report['model']}, {report['isa']}: perplexity {report['ppl']:.4f} over {report['chunks']} chunks"
+        f"{report['model']}, {report['isa']}, K/V in {report['kv']}: perplexity {report['ppl']:.4f} "
+        f"over {report['chunks']} chunks"
     ]
     if "kl" in report:
         lines += [f"{name}: KL {value:.5f}" for name, value in report["kl"].items()]

@@ -51,7 +51,7 @@ def serve(settings: Settings, pair: Pair, stop: threading.Event) -> int:
     spec, limits = describe(settings, pair)
     endpoints = Endpoints.of(settings.paths)
     segment = open_segment(settings.paths.memory, spec)
-    check = HelloCheck(pair, config_hash(settings))
+    check = HelloCheck(pair, config_hash(settings), settings.context.kv)
     try:
         server = BusServer(endpoints, time.monotonic_ns(), segment.generation, check)
     except RinglineError:
@@ -69,9 +69,9 @@ def serve(settings: Settings, pair: Pair, stop: threading.Event) -> int:
 def describe(settings: Settings, pair: Pair) -> tuple[ControlSpec, Limits]:
     """The files' description and the plant's limits. RinglineError when the pool is too small for
     anything."""
-    geometry = KvGeometry.of(pair.planes, settings.context.pool_mb << 20)
+    geometry = KvGeometry.of(pair.planes, settings.context.pool_mb << 20, settings.context.kv)
     if geometry.n_blocks == 0:
-        size = KvGeometry(pair.planes, 1).block_bytes / 2**20
+        size = KvGeometry(pair.planes, 1, settings.context.kv).block_bytes / 2**20
         raise RinglineError(
             f"context.pool_mb = {settings.context.pool_mb} is less than one block of {size:.2f} MB: raise it"
         )
@@ -80,6 +80,7 @@ def describe(settings: Settings, pair: Pair) -> tuple[ControlSpec, Limits]:
     spec = ControlSpec(
         planes=pair.planes,
         models=pair.hashes,
+        kv=geometry.kv,
         n_blocks=geometry.n_blocks,
         block_bytes=geometry.block_bytes,
         chunk=limits.chunk,

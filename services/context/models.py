@@ -9,7 +9,7 @@ import structlog
 
 from shared.bus.messages import Hello, Refused
 from shared.config.errors import RinglineError
-from shared.config.settings import Settings
+from shared.config.settings import KvFormat, Settings
 from shared.kv import describe_plane
 from shared.model.open import ModelInfo
 
@@ -62,9 +62,10 @@ def _without(target: ModelInfo, why: str) -> Pair:
 class HelloCheck:
     """Whether a service belongs to this plant: model, vocabulary, plane and configuration."""
 
-    def __init__(self, pair: Pair, config_hash: str) -> None:
+    def __init__(self, pair: Pair, config_hash: str, kv: KvFormat) -> None:
         self._pair = pair
         self._config_hash = config_hash
+        self._kv = kv
 
     def __call__(self, hello: Hello) -> Refused | None:
         """None: welcome. Otherwise the first field that does not match."""
@@ -73,7 +74,7 @@ class HelloCheck:
         hint = "start every service with the same configuration file"
         refused = _compare("config_hash", self._config_hash, hello.config_hash, hint)
         if refused is None and hello.role == "verifier":
-            refused = _compare_model(self._pair.target, hello, "models.target")
+            refused = self._check_model(self._pair.target, hello, "models.target")
         if refused is None and hello.role == "draft":
             refused = self._check_draft(hello)
         return refused
@@ -85,16 +86,15 @@ class HelloCheck:
         if self._pair.draft is None:
             got = hello.plane or hello.model_hash
             return Refused(field="plane", expected="none", got=got, hint=self._pair.why_no_draft)
-        return _compare_model(self._pair.draft, hello, "models.draft")
+        return self._check_model(self._pair.draft, hello, "models.draft")
 
-
-def _compare_model(model: ModelInfo, hello: Hello, key: str) -> Refused | None:
-    hint = f"this plant's {key} is {model.name}; restart {hello.role} and context with one configuration"
-    return (
-        _compare("model_hash", model.sha256, hello.model_hash, hint)
-        or _compare("vocabulary_hash", model.vocabulary_hash, hello.vocabulary_hash, hint)
-        or _compare("plane", describe_plane(model.plane), hello.plane, hint)
-    )
+    def _check_model(self, model: ModelInfo, hello: Hello, key: str) -> Refused | None:
+        hint = f"this plant's {key} is {model.name}; restart {hello.role} and context with one configuration"
+        return (
+            _compare("model_hash", model.sha256, hello.model_hash, hint)
+            or _compare("vocabulary_hash", model.vocabulary_hash, hello.vocabulary_hash, hint)
+            or _compare("plane", describe_plane(model.plane, self._kv), hello.plane, hint)
+        )
 
 
 def _compare(field: str, expected: str, got: str, hint: str) -> Refused | None:

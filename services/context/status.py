@@ -18,6 +18,7 @@ def status_reply(sessions: Sessions, segment: Segment, peers: list[Peer]) -> Sta
     return StatusReply(
         generation=segment.generation,
         pool_bytes=segment.spec.geometry.pool_bytes,
+        kv=segment.spec.kv,
         blocks_total=pool.total,
         blocks_free=pool.free,
         blocks_pinned=sum(len(blocks) for blocks in sessions.ledger.pins.values()),

@@ -36,7 +36,8 @@ def main(settings: Settings, stop: Event) -> int:
     info = _usable_model(settings)
     mailbox = Mailbox() if info is not None else None
     bus = BusClient(Endpoints.of(settings.paths), _hello(settings, info, incarnation), proposals="connect")
-    pool = partial(attach, settings.paths.memory, "draft", info.plane if info is not None else (0, 0, 0))
+    plane = info.plane if info is not None else (0, 0, 0)
+    pool = partial(attach, settings.paths.memory, "draft", plane, settings.context.kv)
     worker = _worker(settings, mailbox, bus) if mailbox is not None else None
     loop = Loop(bus, "retrieval" in settings.draft.sources, mailbox, pool)
     bus.start()
@@ -86,7 +87,8 @@ def _worker(settings: Settings, mailbox: Mailbox, bus: BusClient) -> Worker:
             threads=model.threads,
             cpus=cpus.draft or "any",
         )
-        return CpuDrafter(model, options.depth, settings.context.max_sequences, outbox)
+        context = settings.context
+        return CpuDrafter(model, options.depth, context.max_sequences, outbox, context.kv)
 
     return Worker(make, mailbox, nice=shares_cores(settings, cpus, len(os.sched_getaffinity(0))))
 
@@ -106,5 +108,5 @@ def _hello(settings: Settings, info: ModelInfo | None, incarnation: int) -> Hell
         config_hash=config_hash(settings),
         model_hash=info.sha256 if info is not None else "",
         vocabulary_hash=info.vocabulary_hash if info is not None else "",
-        plane=describe_plane(info.plane) if info is not None else "",
+        plane=describe_plane(info.plane, settings.context.kv) if info is not None else "",
     )

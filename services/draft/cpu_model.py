@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from services.draft.mailbox import Item
 from services.draft.sequences import DraftSequence, Leaf
 from shared.bus.messages import PlaneFilled, Proposal, SeqClose, SeqOpen, SeqState, Source
+from shared.config.settings import KvFormat
 from shared.kv import DRAFT_PLANE
 from shared.native import KvPool, Model, Scratch
 
@@ -46,13 +47,18 @@ class Outbox:
 
 
 class CpuDrafter:
-    """Drafts for all sequences. `depth`: computed tokens ahead of the last known one, per sequence."""
+    """Drafts for all sequences. `depth`: computed tokens ahead of the last known one, per sequence.
 
-    def __init__(self, model: Model, depth: int, max_sequences: int, outbox: Outbox) -> None:
+    `kv` is the format of the pool.
+    """
+
+    def __init__(
+        self, model: Model, depth: int, max_sequences: int, outbox: Outbox, kv: KvFormat = "f16"
+    ) -> None:
         self._depth = depth
         self._outbox = outbox
         self._max_leaves = max_sequences
-        self._scratch = Scratch(model, CHUNK + max_sequences * (2 * depth + 2), max_sequences)
+        self._scratch = Scratch(model, CHUNK + max_sequences * (2 * depth + 2), max_sequences, kv)
         self._pool: KvPool | None = None
         self._sequences: dict[int, DraftSequence] = {}
         self._chunk_next = False

@@ -69,7 +69,7 @@ def show(reply: StatusReply, console: Console) -> None:
     console.print(services)
     used = reply.blocks_total - reply.blocks_free
     console.print(
-        f"pool: {reply.pool_bytes / 2**20:.0f} MB, {used} of {reply.blocks_total} blocks used, "
+        f"pool: {reply.pool_bytes / 2**20:.0f} MB in {reply.kv}, {used} of {reply.blocks_total} blocks used, "
         f"{reply.blocks_pinned} pinned, {reply.blocks_peak} at most; {reply.waiting} requests waiting"
     )
     if reply.sequences:

@@ -37,8 +37,8 @@ def main(settings: Settings, stop: Event) -> int:
     limits = Limits.of(options)
     deferral = Deferral(options.node_budget, options.max_wait_ms / 1000, file.info.phrase_ends)
     bus = BusClient(Endpoints.of(settings.paths), _hello(settings, file.info, incarnation), proposals="bind")
-    pool = partial(attach, settings.paths.memory, "verifier", file.info.plane)
-    loop = Loop(bus, Engine(model, limits), limits, deferral, pool)
+    pool = partial(attach, settings.paths.memory, "verifier", file.info.plane, settings.context.kv)
+    loop = Loop(bus, Engine(model, limits, settings.context.kv), limits, deferral, pool)
     gc.freeze()  # what is loaded now stays: later collections need not look at it
     try:
         bus.start()
@@ -59,5 +59,5 @@ def _hello(settings: Settings, info: ModelInfo, incarnation: int) -> Hello:
         config_hash=config_hash(settings),
         model_hash=info.sha256,
         vocabulary_hash=info.vocabulary_hash,
-        plane=describe_plane(info.plane),
+        plane=describe_plane(info.plane, settings.context.kv),
     )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from services.verifier.acceptance import Verdict, accept_greedy
 from services.verifier.batch import Arrays, Chunk, Limits, Plan, Tree
 from services.verifier.sequences import Sequence
+from shared.config.settings import KvFormat
 from shared.native import Model, Scratch, SequenceView
 from shared.tree import Selection
 
@@ -45,10 +46,10 @@ class Failure:
 
 
 class Engine:
-    """The model with the scratch and the arrays of its passes."""
+    """The model with the scratch and the arrays of its passes. `kv` is the format of the pool."""
 
-    def __init__(self, model: Model, limits: Limits) -> None:
-        self._scratch = Scratch(model, limits.nodes, limits.outputs)
+    def __init__(self, model: Model, limits: Limits, kv: KvFormat = "f16") -> None:
+        self._scratch = Scratch(model, limits.nodes, limits.outputs, kv)
         self._arrays = Arrays(limits)
         self.n_vocab = model.n_vocab
         self._slots = np.arange(limits.nodes, dtype=np.int32)

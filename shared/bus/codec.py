@@ -37,6 +37,10 @@ _TYPES: Final[dict[int, type[m.Message]]] = {
     20: m.Rejected,
     21: m.Tokens,
     22: m.Finished,
+    23: m.StreamAppend,
+    24: m.StreamClose,
+    25: m.StreamAppended,
+    26: m.StreamRefused,
     32: m.SeqOpen,
     33: m.SeqState,
     34: m.SeqClose,
@@ -45,6 +49,7 @@ _TYPES: Final[dict[int, type[m.Message]]] = {
     37: m.PlaneFilled,
     38: m.Proposal,
     39: m.SeqReleased,
+    40: m.SeqAppend,
     48: m.StatusRequest,
     49: m.StatusReply,
 }

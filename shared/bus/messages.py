@@ -1,7 +1,9 @@
 """Every message on the bus: one frozen type per intent, schema-checked when it is decoded.
 
     gateway ──Submit, RegisterProfile, Cancel──▶ context ──SeqOpen, SeqState, SeqClose──▶ verifier, draft
+                                                 context ──SeqAppend──▶ verifier, draft
     gateway ◀──Accepted, Rejected, Tokens, Finished── context ◀──Commit── verifier
+    gateway ──StreamAppend, StreamClose──▶ context ──StreamAppended, StreamRefused──▶ gateway
                                                       context ◀──PlaneFilled── draft
                                                       context ◀──SeqReleased── verifier, draft
     draft ──Proposal──▶ verifier            (the one channel that does not pass through context)
@@ -35,6 +37,7 @@ RequestId = Annotated[str, Field(min_length=1, max_length=128)]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 Hash = Annotated[str, Field(max_length=128)]
 Label = Annotated[str, Field(max_length=128)]
+StreamName = Annotated[str, Field(max_length=128)]
 Duration = Annotated[float, Field(ge=0, lt=2**53)]  # in the unit that the field is named after
 # For people: longer text is cut where the message is made, and again where it is read.
 Text = Annotated[str, AfterValidator(lambda text: one_line(text, 500))]
@@ -120,10 +123,45 @@ class Submit(Message):
     stop_tokens: StopTokens
     severity: Annotated[int, Field(ge=0, le=3)] = 1  # 0 info, 1 warning, 2 alarm, 3 critical
     label: Label = ""  # for people: the alarm's id
+    stream: StreamName = ""  # asked behind what this stream holds, on a fork of it; "": on its own
+    deadline_s: Annotated[float, Field(ge=0, le=86400)] = 0.0  # from now until it must be over; 0: none
 
 
 class Cancel(Message):
     request_id: RequestId
+
+
+class StreamAppend(Message):
+    """Text of an asset's stream: `tokens` follow what it holds and are computed without an answer.
+
+    The first append opens the stream on the profile's prefix. `serial` grows with every append to a stream;
+    one that is not larger than the last is acknowledged and changes nothing, so it may be sent again.
+    """
+
+    stream: Annotated[StreamName, Field(min_length=1)]
+    profile: Name
+    serial: Count
+    tokens: Tokens_
+
+
+class StreamClose(Message):
+    """The stream's memory is needed no more."""
+
+    stream: Annotated[StreamName, Field(min_length=1)]
+
+
+class StreamAppended(Message):
+    """Everything up to `serial` is in the stream, and stays there if context is killed."""
+
+    stream: StreamName
+    serial: Count
+
+
+class StreamRefused(Message):
+    stream: StreamName
+    serial: Count
+    reason: str
+    retry_after_s: float | None  # None: never, the append itself is wrong
 
 
 class Accepted(Message):
@@ -163,11 +201,13 @@ class Finished(Message):
 class SeqOpen(Message):
     """Snapshot of a live sequence: sent when it is admitted, when a service (re)joins, and to resynchronise.
 
+    `tokens` are those at positions `first` and behind: a stream forgets what nobody needs any more.
     `blocks[i]` is the pool block of table index i (slots 16 i .. 16 i + 15). `sink` S, `ring` N, `window` W.
     """
 
     seq: SeqId
     epoch: Count
+    first: Count = 0
     tokens: Tokens_
     prompt_len: Count
     kv_len: Count  # of the target's plane
@@ -176,7 +216,7 @@ class SeqOpen(Message):
     sink: Count
     ring: Count
     window: Count
-    max_tokens: Count  # answer tokens at most; 0 for a sequence that is only to be computed (profile prefix)
+    max_tokens: Count  # answer tokens at most; 0 when it is only to be computed (a prefix, a stream)
     stop_tokens: StopTokens
     severity: Count
 
@@ -187,6 +227,20 @@ class SeqState(Message):
     seq: SeqId
     epoch: Count
     kv_len: Count
+    tokens: Tokens_
+    first_block: Count
+    blocks: Blocks
+
+
+class SeqAppend(Message):
+    """A stream has grown: `tokens` follow the first `known` ones, `blocks` replace the table from
+    `first_block`.
+
+    It is no commit and leaves the epoch as it is. Who knows another number of tokens gets a snapshot.
+    """
+
+    seq: SeqId
+    known: Count
     tokens: Tokens_
     first_block: Count
     blocks: Blocks
@@ -287,6 +341,7 @@ class SequenceStatus(Message):
 class StatusReply(Message):
     generation: Count
     pool_bytes: Count
+    kv: Literal["f16", "int8"] = "f16"  # how the pool holds keys and values
     blocks_total: Count
     blocks_free: Count
     blocks_pinned: Count

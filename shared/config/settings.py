@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from shared.config.values import Affinity, FilePath, Host, Megabytes, ModelName, Threads, Word
 
 Language = Literal["en", "zh"]
+KvFormat = Literal["f16", "int8"]
 MAX_PROFILES = 16  # each has its prefix pinned in the pool, and a record in kv.ctl
 
 
@@ -43,6 +44,7 @@ class Models(Section):
 
 class Context(Section):
     pool_mb: Megabytes = 192
+    kv: KvFormat = "f16"  # keys and values in the pool: int8 has a scale for each vector, half the memory
     max_sequences: Annotated[int, Field(ge=1, le=64)] = 8
     max_waiting: Annotated[int, Field(ge=0, le=4096)] = 256
 

@@ -23,6 +23,7 @@ import zlib
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from shared.config.settings import KvFormat
 from shared.kv.geometry import KvGeometry
 from shared.native import BlockAllocator
 
@@ -43,6 +44,7 @@ class ControlSpec(BaseModel):
 
     planes: tuple[tuple[int, int, int], ...]
     models: tuple[str, ...]  # SHA-256 of the GGUF behind each plane
+    kv: KvFormat
     n_blocks: int
     block_bytes: int
     chunk: int  # longest commit of a prefill
@@ -54,7 +56,7 @@ class ControlSpec(BaseModel):
 
     @property
     def geometry(self) -> KvGeometry:
-        return KvGeometry(self.planes, self.n_blocks)
+        return KvGeometry(self.planes, self.n_blocks, self.kv)
 
     @property
     def records_offset(self) -> int:

@@ -43,11 +43,16 @@ def read_bandwidth(memory: Any, threads: int) -> float:
 
 @final
 class KvPool:
-    """Blocks laid over a writable mapping of kv.pool. `planes[i] = (n_layer, n_kv_head, head_dim)`."""
+    """Blocks laid over a writable mapping of kv.pool. `planes[i] = (n_layer, n_kv_head, head_dim)`.
 
-    def __init__(self, buffer: Any, n_blocks: int, planes: Sequence[tuple[int, int, int]]) -> None: ...
+    `kv` is the format of all planes: "f16", or "int8" with a float32 scale for each key and value vector.
+    """
+
+    def __init__(
+        self, buffer: Any, n_blocks: int, planes: Sequence[tuple[int, int, int]], kv: str = "f16"
+    ) -> None: ...
     @staticmethod
-    def block_bytes(planes: Sequence[tuple[int, int, int]]) -> int: ...
+    def block_bytes(planes: Sequence[tuple[int, int, int]], kv: str = "f16") -> int: ...
     @property
     def n_blocks(self) -> int: ...
     def copy_block(self, source: int, target: int) -> None: ...
@@ -128,10 +133,11 @@ class Scratch:
     allocates after construction.
 
     Nodes live in slots 0 .. size-1; a parent's slot is always smaller than its children's. Parent -1 hangs a
-    node on the committed context of its sequence, at position `view.length`.
+    node on the committed context of its sequence, at position `view.length`. `kv` is the format of the pools
+    whose views it takes.
     """
 
-    def __init__(self, model: Model, capacity: int, max_outputs: int) -> None: ...
+    def __init__(self, model: Model, capacity: int, max_outputs: int, kv: str = "f16") -> None: ...
     @property
     def size(self) -> int: ...
     @property

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.config.settings import Paths
+from shared.config.settings import KvFormat, Paths
 from shared.model.open import ModelFile, open_model
 from shared.native import BLOCK_TOKENS, KvPool, Model, Scratch, SequenceView
 
@@ -39,16 +39,24 @@ class Run:
     """
 
     def __init__(
-        self, model: Model, sink: int, ring: int, window: int, capacity: int = 64, max_outputs: int = 64
+        self,
+        model: Model,
+        sink: int,
+        ring: int,
+        window: int,
+        capacity: int = 64,
+        max_outputs: int = 64,
+        kv: KvFormat = "f16",
     ) -> None:
         slots = rounded_up(sink) + rounded_up(ring)
         blocks = list(range(slots // BLOCK_TOKENS))
         random.Random(slots).shuffle(blocks)
         planes = [model.plane]
-        self.pool = KvPool(mmap.mmap(-1, len(blocks) * KvPool.block_bytes(planes)), len(blocks), planes)
+        memory = mmap.mmap(-1, len(blocks) * KvPool.block_bytes(planes, kv))
+        self.pool = KvPool(memory, len(blocks), planes, kv)
         self.view = SequenceView(self.pool, 0, sink, rounded_up(ring), window)
         self.view.set_blocks(0, np.array(blocks, np.int32))
-        self.scratch = Scratch(model, capacity, max_outputs)
+        self.scratch = Scratch(model, capacity, max_outputs, kv)
 
     def chunk(self, tokens: Ids, outputs: Ids) -> Floats:
         """A chain on the committed context, committed; the logits of `outputs` (indices into the chunk)."""

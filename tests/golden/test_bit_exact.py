@@ -1,5 +1,7 @@
 """The bits of a node's logits depend on its tokens alone, on the real kernels with a real model.
 
+In both formats of keys and values.
+
 Not on chunk size, threads, other sequences in the pass, rejected branches, commits and re-rootings,
 or where blocks lie. The reference is one token at a time on one thread.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import mmap
 import random
 from dataclasses import dataclass, field
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from engine_runs import GOLDEN, Floats, Ids, Run, cut, open_test_model, rounded_
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.config.settings import KvFormat
 from shared.native import KvPool, Model, Scratch, SequenceView, isa_names
 
 SINK, WINDOW, RING = 5, 40, 72  # the ring wraps: the text is longer
@@ -35,40 +39,46 @@ def ids() -> Ids:
     return tokens
 
 
-def in_chunks(model: Model, ids: Ids, sizes: list[int]) -> Floats:
-    run = Run(model, SINK, RING, WINDOW)
+def in_chunks(model: Model, ids: Ids, sizes: list[int], kv: KvFormat) -> Floats:
+    run = Run(model, SINK, RING, WINDOW, kv=kv)
     pieces = cut(len(ids), sizes)
     return np.concatenate([run.chunk(ids[p], np.arange(p.stop - p.start, dtype=np.int32)) for p in pieces])
 
 
+@pytest.fixture(scope="module", params=get_args(KvFormat))
+def kv(request: pytest.FixtureRequest) -> KvFormat:
+    chosen: KvFormat = request.param
+    return chosen
+
+
 @pytest.fixture(scope="module")
-def reference(models: dict[int, Model], ids: Ids) -> Floats:
+def reference(models: dict[int, Model], ids: Ids, kv: KvFormat) -> Floats:
     """Logits of every position, one token a pass, one thread."""
-    return in_chunks(models[1], ids, [1])
+    return in_chunks(models[1], ids, [1], kv)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("chunk", [1, 16, 32, 37])
 def test_chunk_size_and_threads_change_nothing(
-    models: dict[int, Model], ids: Ids, reference: Floats, threads: int, chunk: int
+    models: dict[int, Model], ids: Ids, reference: Floats, kv: KvFormat, threads: int, chunk: int
 ) -> None:
-    np.testing.assert_array_equal(in_chunks(models[threads], ids, [chunk]), reference)
+    np.testing.assert_array_equal(in_chunks(models[threads], ids, [chunk], kv), reference)
 
 
 @pytest.mark.parametrize("isa", isa_names())
-def test_every_instruction_set_keeps_the_contract(ids: Ids, isa: str) -> None:
+def test_every_instruction_set_keeps_the_contract(ids: Ids, kv: KvFormat, isa: str) -> None:
     """Each variant agrees with itself for every batch size; variants may differ from each other."""
     file = open_test_model("smol")
     short = ids[:40]
-    one_by_one = in_chunks(file.load(1, isa), short, [1])
-    np.testing.assert_array_equal(in_chunks(file.load(2, isa), short, [3, 16, 21]), one_by_one)
+    one_by_one = in_chunks(file.load(1, isa), short, [1], kv)
+    np.testing.assert_array_equal(in_chunks(file.load(2, isa), short, [3, 16, 21], kv), one_by_one)
 
 
 def test_a_prompt_longer_than_window_and_ring_comes_out_the_same(
-    models: dict[int, Model], ids: Ids, reference: Floats
+    models: dict[int, Model], ids: Ids, reference: Floats, kv: KvFormat
 ) -> None:
     """A chain in the scratch that is itself longer than the window is masked like committed positions."""
-    run = Run(models[2], SINK, RING, WINDOW, capacity=LENGTH, max_outputs=LENGTH)
+    run = Run(models[2], SINK, RING, WINDOW, capacity=LENGTH, max_outputs=LENGTH, kv=kv)
     nodes = np.arange(LENGTH, dtype=np.int32)
     run.scratch.forward([run.view], np.zeros(LENGTH, np.int32), ids, nodes - 1, nodes)
     np.testing.assert_array_equal(run.scratch.logits(), reference)
@@ -81,6 +91,7 @@ class Walk:
     model: Model
     ids: Ids
     reference: Floats
+    kv: KvFormat
     rng: random.Random
     kept: list[int] = field(default_factory=list)  # slots of the true nodes that are in the scratch already
 
@@ -89,10 +100,10 @@ class Walk:
         self._blocks = list(range(2 * slots // 16))
         self.rng.shuffle(self._blocks)
         planes = [self.model.plane]
-        memory = mmap.mmap(-1, len(self._blocks) * KvPool.block_bytes(planes))
-        self._pool = KvPool(memory, len(self._blocks), planes)
+        memory = mmap.mmap(-1, len(self._blocks) * KvPool.block_bytes(planes, self.kv))
+        self._pool = KvPool(memory, len(self._blocks), planes, self.kv)
         self.view, self._other = self._new_view(), self._new_view()
-        self.scratch = Scratch(self.model, CAPACITY, CAPACITY)
+        self.scratch = Scratch(self.model, CAPACITY, CAPACITY, self.kv)
 
     def _new_view(self) -> SequenceView:
         view = SequenceView(self._pool, 0, SINK, rounded_up(RING), WINDOW)
@@ -160,17 +171,17 @@ class Walk:
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 2**32), threads=st.sampled_from([1, 2]))
 def test_speculation_changes_no_bit(
-    models: dict[int, Model], ids: Ids, reference: Floats, seed: int, threads: int
+    models: dict[int, Model], ids: Ids, reference: Floats, kv: KvFormat, seed: int, threads: int
 ) -> None:
     """Trees with wrong branches, another sequence in the pass, partial commits, re-rooting, dropped nodes."""
-    Walk(models[threads], ids, reference, random.Random(seed)).run()
+    Walk(models[threads], ids, reference, kv, random.Random(seed)).run()
 
 
 def test_a_pass_with_a_bad_node_changes_nothing(
-    models: dict[int, Model], ids: Ids, reference: Floats
+    models: dict[int, Model], ids: Ids, reference: Floats, kv: KvFormat
 ) -> None:
     """Each refusal names the problem; afterwards the same scratch goes on with the same bits."""
-    run = Run(models[2], SINK, RING, WINDOW, capacity=8, max_outputs=2)
+    run = Run(models[2], SINK, RING, WINDOW, capacity=8, max_outputs=2, kv=kv)
     other = SequenceView(run.pool, 0, SINK, rounded_up(RING), WINDOW)
 
     def forward(
@@ -211,3 +222,14 @@ def test_a_pass_with_a_bad_node_changes_nothing(
     run.scratch.reroot(run.view, path)
     forward([int(ids[1])], [-1], [0])
     np.testing.assert_array_equal(run.scratch.logits()[0], reference[1])
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("f16", "int8"), ("int8", "f16")])
+def test_formats_are_never_mixed(models: dict[int, Model], ours: KvFormat, theirs: KvFormat) -> None:
+    """A scratch refuses a sequence whose pool has the other format, and says both."""
+    view = Run(models[1], SINK, RING, WINDOW, kv=theirs).view
+    scratch = Scratch(models[1], 4, 1, ours)
+    token, root = np.zeros(1, np.int32), np.full(1, -1, np.int32)
+    with pytest.raises(ValueError, match=rf"plane is \(.*{theirs}\), the scratch's K/V is \(.*{ours}\)"):
+        scratch.forward([view], token, token, root, token)
+    assert scratch.size == 0

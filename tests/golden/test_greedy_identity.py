@@ -21,7 +21,7 @@ from services.verifier.batch import Limits, Plan, compose
 from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.sequences import Sequence
 from shared.bus.messages import SeqOpen, SeqState
-from shared.config.settings import Paths
+from shared.config.settings import KvFormat, Paths
 from shared.model.open import ModelFile, open_model
 from shared.native import KvPool, Model
 
@@ -76,9 +76,9 @@ def prompts(file: ModelFile) -> list[list[int]]:
 class Plant:
     """A pool and the part of context that a sequence needs: blocks, states after commits."""
 
-    def __init__(self, model: Model, blocks: int = 256) -> None:
-        buffer = mmap.mmap(-1, KvPool.block_bytes([model.plane]) * blocks)
-        self.pool = KvPool(buffer, blocks, [model.plane])
+    def __init__(self, model: Model, blocks: int = 256, kv: KvFormat = "f16") -> None:
+        buffer = mmap.mmap(-1, KvPool.block_bytes([model.plane], kv) * blocks)
+        self.pool = KvPool(buffer, blocks, [model.plane], kv)
         self._free = list(range(blocks))
         random.Random(5).shuffle(self._free)  # the place of a block must not matter
 
@@ -115,8 +115,8 @@ class Run:
 class Recorder(Engine):
     """The engine, keeping the logits that its choices came from."""
 
-    def __init__(self, model: Model, limits: Limits) -> None:
-        super().__init__(model, limits)
+    def __init__(self, model: Model, limits: Limits, kv: KvFormat) -> None:
+        super().__init__(model, limits, kv)
         self.rows: NDArray[np.float32] = np.zeros((0, 0), np.float32)
 
     def _forward(self, plan: Plan[Sequence]) -> list[int]:
@@ -211,14 +211,25 @@ def plain(file: ModelFile, models: dict[int, Model], prompts: list[list[int]]) -
     return answer_plainly(models[1], prompts, file.info.stop_tokens, chunk=1, answer=ANSWER)
 
 
+@pytest.fixture(scope="module")
+def plain_int8(file: ModelFile, models: dict[int, Model], prompts: list[list[int]]) -> dict[int, Run]:
+    """The same with int8 keys and values."""
+    return answer_plainly(models[1], prompts, file.info.stop_tokens, chunk=1, answer=ANSWER, kv="int8")
+
+
 def answer_plainly(
-    model: Model, prompts: list[list[int]], stop: tuple[int, ...], chunk: int, answer: int
+    model: Model,
+    prompts: list[list[int]],
+    stop: tuple[int, ...],
+    chunk: int,
+    answer: int,
+    kv: KvFormat = "f16",
 ) -> dict[int, Run]:
     limits = Limits(0, 1, chunk)
-    engine = Recorder(model, limits)
+    engine = Recorder(model, limits, kv)
     runs: dict[int, Run] = {}
     for seq, prompt in enumerate(prompts, start=1):
-        sequence = Plant(model, 32).open(seq, prompt, stop, answer)
+        sequence = Plant(model, 32, kv).open(seq, prompt, stop, answer)
         runs |= run(engine, limits, [sequence], Proposer())
     return runs
 
@@ -231,16 +242,17 @@ def check_speculation(
     chunk: int,
     company: int,
     answer: int,
+    kv: KvFormat = "f16",
 ) -> None:
     """Groups of `company` + 1 sequences with arbitrary proposals answer as they did alone and plainly."""
     limits = Limits(7, 24, chunk, min_score=-1e9)
-    engine = Recorder(model, limits)
+    engine = Recorder(model, limits, kv)
     truth = {seq: record.tokens for seq, record in plain.items()}
     proposer = Arbitrary(truth, engine.n_vocab, seed=model.threads * 100 + chunk)
     numbers = list(truth)
     passes = 0
     for begin in range(0, len(numbers), company + 1):
-        plant = Plant(model)
+        plant = Plant(model, kv=kv)
         members = numbers[begin : begin + company + 1]
         group = [plant.open(n, prompts[n - 1], stop, answer) for n in members]
         for seq, record in run(engine, limits, group, proposer).items():
@@ -264,6 +276,20 @@ def test_any_proposals_give_the_tokens_and_logits_of_plain_decoding(
     company: int,
 ) -> None:
     check_speculation(models[threads], prompts, file.info.stop_tokens, plain, chunk, company, ANSWER)
+
+
+@pytest.mark.parametrize(("threads", "chunk", "company"), [(2, 16, 2), (1, 64, 0)])
+def test_any_proposals_give_the_tokens_and_logits_of_plain_decoding_within_int8(
+    file: ModelFile,
+    models: dict[int, Model],
+    prompts: list[list[int]],
+    plain_int8: dict[int, Run],
+    threads: int,
+    chunk: int,
+    company: int,
+) -> None:
+    stop = file.info.stop_tokens
+    check_speculation(models[threads], prompts, stop, plain_int8, chunk, company, ANSWER, "int8")
 
 
 @pytest.mark.timeout(600)

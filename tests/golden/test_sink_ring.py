@@ -11,6 +11,7 @@ import pytest
 from engine_runs import GOLDEN, Ids, Run, cut, kl_lower_bound, log_softmax, open_test_model
 from numpy.typing import NDArray
 
+from shared.config.settings import KvFormat
 from shared.native import Model
 
 CHUNKS = (1, 7, 16, 33)
@@ -28,10 +29,16 @@ class Stream:
     """Negative log-likelihood of each next token, and the divergence at the reference's positions."""
 
     def __init__(
-        self, model: Model, golden: dict[str, NDArray[np.float32]], tag: str, sink: int, window: int
+        self,
+        model: Model,
+        golden: dict[str, NDArray[np.float32]],
+        tag: str,
+        sink: int,
+        window: int,
+        kv: KvFormat = "f16",
     ) -> None:
         ids: Ids = golden["ids"].astype(np.int32)
-        run = Run(model, sink, window + max(CHUNKS), window)
+        run = Run(model, sink, window + max(CHUNKS), window, kv=kv)
         nll, rows = [], []
         for piece in cut(len(ids), CHUNKS):
             logits = run.chunk(ids[piece], np.arange(piece.stop - piece.start, dtype=np.int32))
@@ -57,6 +64,24 @@ def test_a_stream_with_a_sink_is_followed_as_closely_as_dense_attention(
         stream = Stream(weights, golden, f"s{sink}_w{window}", sink, window)
         assert stream.error <= 1.5 * dense.error, (sink, window)
         assert stream.divergence <= 2.0 * dense.divergence + 5e-4, (sink, window)
+
+
+INT8_ERROR = {"smol": 1.3, "qwen05": 2.2}  # times the error of f16, whose own is smaller for qwen05
+INT8_DIVERGENCE = 2e-3  # nats more than f16
+
+
+@pytest.mark.parametrize("text", STREAMS)
+def test_a_stream_with_a_sink_is_followed_with_int8_keys_and_values(
+    model: tuple[str, Model], text: str
+) -> None:
+    """Error per token within a factor of f16's, and little more divergence, for every sink and window."""
+    name, weights = model
+    golden = dict(np.load(GOLDEN / f"stream_{name}_{text}.npz"))
+    for sink, window in WITH_SINK:
+        f16 = Stream(weights, golden, f"s{sink}_w{window}", sink, window)
+        int8 = Stream(weights, golden, f"s{sink}_w{window}", sink, window, "int8")
+        assert int8.error <= INT8_ERROR[name] * f16.error, (sink, window)
+        assert int8.divergence <= f16.divergence + INT8_DIVERGENCE, (sink, window)
 
 
 @pytest.mark.parametrize("text", STREAMS)

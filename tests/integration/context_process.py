@@ -54,7 +54,7 @@ def verifier_hello(settings: Settings, **changes: str) -> Hello:
         "config_hash": config_hash(settings),
         "model_hash": "sha-target",
         "vocabulary_hash": "v1",
-        "plane": describe_plane(PLANE),
+        "plane": describe_plane(PLANE, settings.context.kv),
         **changes,
     }
     return Hello.model_validate(
@@ -86,7 +86,9 @@ class Verifier:
         match item:
             case Joined(welcome=welcome):
                 if self.pool is None or self.pool.generation != welcome.generation:
-                    self.pool = attach(self.settings.paths.memory, "verifier", PLANE)
+                    self.pool = attach(
+                        self.settings.paths.memory, "verifier", PLANE, self.settings.context.kv
+                    )
             case Lost():
                 self.sequences.clear()
             case SeqOpen():

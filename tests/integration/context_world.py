@@ -45,7 +45,7 @@ class World:
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.clients: list[BusClient] = []
 
-    def write_config(self, pool_mb: int) -> None:
+    def write_config(self, pool_mb: int, kv: str = "f16") -> None:
         self.config.write_text(
             f"""
             [paths]
@@ -54,6 +54,7 @@ class World:
             data = "{self.directory}/data"
             [context]
             pool_mb = {pool_mb}
+            kv = "{kv}"
             max_sequences = 4
             max_waiting = 8
             [verifier]

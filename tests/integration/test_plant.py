@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.whole_plant import WholePlant, ringline, wait_for
+from tests.integration.gateway_world import Mosquitto
+from tests.integration.whole_plant import PlantHome, WholePlant, ringline, wait_for
 
 ALARM: dict[str, Any] = {
     "id": "B2-0817",
@@ -43,6 +45,28 @@ def test_an_alarm_is_answered_and_the_plant_can_be_asked(plant: WholePlant) -> N
     assert second.stderr.startswith("ringline: a plant already runs in ")
     assert plant.status() is not None
     assert plant.stop() == 0
+
+
+def test_a_plant_with_int8_keys_and_values_answers_alike_with_and_without_a_draft_model(
+    data_dir: Path, mosquitto: Mosquitto
+) -> None:
+    """Both planes are int8, and `ringline status` says so."""
+    answers = []
+    for draft in ("", "smollm2-135m"):
+        home = PlantHome(data_dir, mosquitto.port)
+        home.edit("pool_mb = 96", 'pool_mb = 96\nkv = "int8"')
+        home.edit('draft = ""', f'draft = "{draft}"')
+        home.edit('sources = ["retrieval"]', 'sources = ["retrieval", "cpu"]')
+        plant = WholePlant(home, mosquitto.port)
+        try:
+            plant.start()
+            plant.publish("boiler", ALARM | {"id": f"B2{draft}"})
+            answers.append(plant.answer("boiler")["text"])
+            assert "96 MB in int8" in ringline("status", "--config", str(home.config)).stdout
+            plant.close()
+        finally:
+            home.remove()
+    assert answers[0] == answers[1] != ""
 
 
 @pytest.mark.parametrize("service", ["draft", "verifier", "context", "gateway"])

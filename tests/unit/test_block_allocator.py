@@ -120,6 +120,20 @@ def test_a_pool_copies_blocks_and_keeps_its_buffer() -> None:
     memory.close()
 
 
+@pytest.mark.parametrize(
+    ("plane", "f16_kib", "int8_kib"), [((28, 2, 128), 28, 14.4375), ((24, 2, 64), 12, 6.375)]
+)
+def test_bytes_of_a_token(plane: tuple[int, int, int], f16_kib: float, int8_kib: float) -> None:
+    """Qwen2.5 1.5B and 0.5B: int8 has one byte a number and four a vector."""
+    assert KvPool.block_bytes([plane]) == KvPool.block_bytes([plane], "f16") == f16_kib * 1024 * 16
+    assert KvPool.block_bytes([plane], "int8") == int8_kib * 1024 * 16
+
+
+def test_an_unknown_format_is_refused() -> None:
+    with pytest.raises(ValueError, match="'f8' is neither f16 nor int8"):
+        KvPool.block_bytes([(1, 2, 32)], "f8")
+
+
 @pytest.mark.parametrize("planes", [[], [(0, 1, 32)], [(1, 1, 24)], [(1, -1, 32)], [(1, 1, 1 << 20)]])
 def test_a_geometry_without_kernels_is_refused(planes: list[tuple[int, int, int]]) -> None:
     with pytest.raises(ValueError, match=r"plane|geometry"):

@@ -66,14 +66,14 @@ def hello(role: str, model: ModelInfo, **changes: str) -> Hello:
         "config_hash": "c",
         "model_hash": model.sha256,
         "vocabulary_hash": model.vocabulary_hash,
-        "plane": describe_plane(model.plane),
+        "plane": describe_plane(model.plane, "f16"),
         **changes,
     }
     return Hello.model_validate({"role": role, "incarnation": 1, "pid": 1, **fields})
 
 
 TARGET, DRAFT = model_info(), model_info("draft", plane=DRAFT_PLANE)
-CHECK = HelloCheck(Pair(TARGET, DRAFT, ""), "c")
+CHECK = HelloCheck(Pair(TARGET, DRAFT, ""), "c", "f16")
 
 
 @pytest.mark.parametrize("field", ["config_hash", "model_hash", "vocabulary_hash", "plane"])
@@ -87,6 +87,22 @@ def test_a_mismatch_names_field_and_both_values(role: str, model: ModelInfo, fie
     assert refused.hint
 
 
+@pytest.mark.parametrize(("role", "model"), [("verifier", TARGET), ("draft", DRAFT)])
+def test_a_service_with_another_format_of_keys_and_values_is_refused(role: str, model: ModelInfo) -> None:
+    refused = HelloCheck(Pair(TARGET, DRAFT, ""), "c", "int8")(hello(role, model))
+    assert refused is not None
+    assert refused.field == "plane"
+    assert (refused.expected[-6:], refused.got[-5:]) == (", int8", ", f16")
+
+
+def test_int8_gives_the_same_memory_nearly_twice_the_blocks() -> None:
+    blocks = {
+        kv: describe(settings_for(context={"pool_mb": 8, "kv": kv}), Pair(TARGET, None, ""))[0].n_blocks
+        for kv in ("f16", "int8")
+    }
+    assert blocks["int8"] == blocks["f16"] * 2 * 32 // (32 + 4)
+
+
 def test_gateway_needs_the_configuration_and_no_model() -> None:
     bare = Hello(role="gateway", incarnation=1, pid=1, config_hash="c")
     assert CHECK(bare) is None
@@ -94,7 +110,7 @@ def test_gateway_needs_the_configuration_and_no_model() -> None:
 
 
 def test_a_draft_model_without_a_plane_for_it_is_told_why() -> None:
-    check = HelloCheck(Pair(TARGET, None, "the vocabulary differs"), "c")
+    check = HelloCheck(Pair(TARGET, None, "the vocabulary differs"), "c", "f16")
     refused = check(hello("draft", DRAFT))
     assert refused is not None
     assert refused.hint == "the vocabulary differs"

@@ -13,6 +13,7 @@ import pytest
 import structlog
 
 from shared.config.errors import RinglineError
+from shared.config.settings import KvFormat
 from shared.kv import ControlSpec, KvGeometry, attach, open_segment
 from shared.kv.layout import PAGE
 
@@ -20,13 +21,17 @@ PLANES = ((2, 1, 32), (1, 1, 32))
 
 
 def spec_of(
-    n_blocks: int = 16, planes: tuple[tuple[int, int, int], ...] = PLANES, **fields: object
+    n_blocks: int = 16,
+    planes: tuple[tuple[int, int, int], ...] = PLANES,
+    kv: KvFormat = "f16",
+    **fields: object,
 ) -> ControlSpec:
     values: dict[str, object] = {
         "planes": planes,
         "models": ("a", "b")[: len(planes)],
         "n_blocks": n_blocks,
-        "block_bytes": KvGeometry(planes, n_blocks).block_bytes,
+        "kv": kv,
+        "block_bytes": KvGeometry(planes, n_blocks, kv).block_bytes,
         "chunk": 64,
         "step": 8,
         "record_slots": 2,
@@ -97,6 +102,7 @@ def test_a_killed_owners_files_are_found_again(tmp_path: Path) -> None:
         (spec_of(n_blocks=17), "n_blocks 16, here 17"),
         (spec_of(models=("a", "c")), "models"),
         (spec_of(chunk=32), "chunk 64, here 32"),
+        (spec_of(kv="int8"), "kv f16, here int8"),
     ],
 )
 def test_a_leftover_of_another_geometry_is_replaced_with_one_line(
@@ -186,28 +192,38 @@ def test_a_directory_open_to_others_is_refused(tmp_path: Path) -> None:
 
 def test_attaching_maps_the_planes_and_tells_the_generation(tmp_path: Path) -> None:
     segment = open_segment(tmp_path / "shm", spec_of())
-    attached = attach(tmp_path / "shm", "verifier", PLANES[0])
+    attached = attach(tmp_path / "shm", "verifier", PLANES[0], "f16")
     assert attached.generation == segment.generation
     assert attached.pool.n_blocks == 16
-    assert attach(tmp_path / "shm", "draft", PLANES[1]).pool.n_blocks == 16
+    assert attach(tmp_path / "shm", "draft", PLANES[1], "f16").pool.n_blocks == 16
     segment.close()
 
 
 def test_attaching_with_another_model_says_both_planes(tmp_path: Path) -> None:
     segment = open_segment(tmp_path / "shm", spec_of(planes=PLANES[:1]))
-    with pytest.raises(RinglineError, match=r"2 layers x 1 heads x 32.*needs 9 layers"):
-        attach(tmp_path / "shm", "verifier", (9, 1, 32))
+    with pytest.raises(RinglineError, match=r"2 layers x 1 heads x 32.*it needs 9 layers"):
+        attach(tmp_path / "shm", "verifier", (9, 1, 32), "f16")
     with pytest.raises(RinglineError, match="holds nothing for the draft"):
-        attach(tmp_path / "shm", "draft", PLANES[1])
+        attach(tmp_path / "shm", "draft", PLANES[1], "f16")
+    segment.close()
+
+
+@pytest.mark.parametrize(("there", "mine"), [("f16", "int8"), ("int8", "f16")])
+def test_attaching_with_another_format_says_both(tmp_path: Path, there: KvFormat, mine: KvFormat) -> None:
+    segment = open_segment(tmp_path / "shm", spec_of(kv=there))
+    for role, plane in (("verifier", PLANES[0]), ("draft", PLANES[1])):
+        with pytest.raises(RinglineError, match=f", {there} for the {role}, it needs .*, {mine}:"):
+            attach(tmp_path / "shm", role, plane, mine)  # type: ignore[arg-type]
+        assert attach(tmp_path / "shm", role, plane, there).pool.n_blocks == 16  # type: ignore[arg-type]
     segment.close()
 
 
 def test_attaching_to_nothing_or_to_garbage_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RinglineError, match="is context running"):
-        attach(tmp_path, "verifier", PLANES[0])
+        attach(tmp_path, "verifier", PLANES[0], "f16")
     (tmp_path / "kv.ctl").write_bytes(random.Random(1).randbytes(PAGE))
     with pytest.raises(RinglineError, match="magic"):
-        attach(tmp_path, "verifier", PLANES[0])
+        attach(tmp_path, "verifier", PLANES[0], "f16")
 
 
 def test_a_writer_is_known_as_long_as_it_maps_the_pool(tmp_path: Path) -> None:
@@ -215,7 +231,7 @@ def test_a_writer_is_known_as_long_as_it_maps_the_pool(tmp_path: Path) -> None:
     segment = open_segment(tmp_path / "shm", spec_of())
     code = (
         "import sys; from pathlib import Path; from shared.kv import attach;"
-        "a = attach(Path(sys.argv[1]), 'verifier', (2, 1, 32)); print('attached', flush=True);"
+        "a = attach(Path(sys.argv[1]), 'verifier', (2, 1, 32), 'f16'); print('attached', flush=True);"
         "sys.stdin.read()"
     )
     child = subprocess.Popen(
@@ -226,7 +242,7 @@ def test_a_writer_is_known_as_long_as_it_maps_the_pool(tmp_path: Path) -> None:
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "attached\n"
-    mine = attach(tmp_path / "shm", "draft", PLANES[1])
+    mine = attach(tmp_path / "shm", "draft", PLANES[1], "f16")
     assert sorted(segment.writers()) == sorted([("verifier", child.pid), ("draft", os.getpid())])
     assert segment.is_writing(("verifier", child.pid))
     child.kill()

@@ -78,6 +78,11 @@ def test_a_value_out_of_range_is_shown_with_its_limit(tmp_path: Path) -> None:
     assert message == ':2: "context.pool_mb" = 0: input should be greater than or equal to 1'
 
 
+def test_an_unknown_format_of_keys_and_values_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    message = problem(tmp_path, '[context]\nkv = "int4"\n')
+    assert message == ":2: \"context.kv\" = 'int4': input should be 'f16' or 'int8'"
+
+
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     assert '"routes[0].answer" is missing' in problem(
         tmp_path, GOOD.replace('answer = "plant/{1}/answer"', "")
@@ -125,7 +130,8 @@ def test_the_hash_covers_what_must_agree_and_nothing_else() -> None:
     pool = base.model_copy(update={"context": base.context.model_copy(update={"pool_mb": 64})})
     chunk = base.model_copy(update={"verifier": base.verifier.model_copy(update={"prefill_chunk": 16})})
     assert config_hash(prompt) == config_hash(base)
-    assert len({config_hash(base), config_hash(pool), config_hash(chunk)}) == 3
+    kv = base.model_copy(update={"context": base.context.model_copy(update={"kv": "int8"})})
+    assert len({config_hash(each) for each in (base, pool, chunk, kv)}) == 4
 
 
 def test_more_profiles_than_a_plant_has_room_for_are_refused(tmp_path: Path) -> None:

@@ -158,10 +158,11 @@ void bind_engine(nb::module_& m) {
   scratch
       .def(
           "__init__",
-          [](Scratch* self, const PyModel& model, int64_t capacity, int64_t max_outputs) {
-            new (self) Scratch(model.model, capacity, max_outputs);
+          [](Scratch* self, const PyModel& model, int64_t capacity, int64_t max_outputs,
+             const std::string& kv) {
+            new (self) Scratch(model.model, capacity, max_outputs, kv_format(kv));
           },
-          nb::arg("model"), nb::arg("capacity"), nb::arg("max_outputs"))
+          nb::arg("model"), nb::arg("capacity"), nb::arg("max_outputs"), nb::arg("kv") = "f16")
       .def_prop_ro("size", &Scratch::size)
       .def_prop_ro("capacity", &Scratch::capacity);
   bind_passes(scratch);

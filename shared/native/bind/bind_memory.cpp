@@ -1,6 +1,8 @@
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -12,9 +14,11 @@ namespace {
 
 using PlaneTuple = std::tuple<int32_t, int32_t, int32_t>;
 
-std::vector<Plane> planes_of(const std::vector<PlaneTuple>& tuples) {
+std::vector<Plane> planes_of(const std::vector<PlaneTuple>& tuples, const std::string& kv) {
   std::vector<Plane> planes;
-  for (const auto& [layers, kv_heads, head_dim] : tuples) planes.push_back({layers, kv_heads, head_dim});
+  const KvFormat format = kv_format(kv);
+  for (const auto& [layers, kv_heads, head_dim] : tuples)
+    planes.push_back({layers, kv_heads, head_dim, format});
   return planes;
 }
 
@@ -27,15 +31,18 @@ void bind_pool(nb::module_& m) {
   nb::class_<PyPool>(m, "KvPool", nb::is_final())
       .def(
           "__init__",
-          [](PyPool* self, WritableBuffer buffer, int32_t n_blocks, const std::vector<PlaneTuple>& planes) {
-            new (self)
-                PyPool{std::make_shared<KvPool>(bytes_of(buffer), n_blocks, planes_of(planes), keep(buffer))};
+          [](PyPool* self, WritableBuffer buffer, int32_t n_blocks, const std::vector<PlaneTuple>& planes,
+             const std::string& kv) {
+            new (self) PyPool{
+                std::make_shared<KvPool>(bytes_of(buffer), n_blocks, planes_of(planes, kv), keep(buffer))};
           },
-          nb::arg("buffer").noconvert(), nb::arg("n_blocks"), nb::arg("planes"))
+          nb::arg("buffer").noconvert(), nb::arg("n_blocks"), nb::arg("planes"), nb::arg("kv") = "f16")
       .def_static(
           "block_bytes",
-          [](const std::vector<PlaneTuple>& planes) { return KvPool::block_bytes(planes_of(planes)); },
-          nb::arg("planes"))
+          [](const std::vector<PlaneTuple>& planes, const std::string& kv) {
+            return KvPool::block_bytes(planes_of(planes, kv));
+          },
+          nb::arg("planes"), nb::arg("kv") = "f16")
       .def_prop_ro("n_blocks", [](const PyPool& self) { return self.pool->n_blocks(); })
       .def(
           "copy_block",

@@ -11,14 +11,14 @@ class Builder {
  public:
   explicit Builder(KvSegment* to) : begin_(to), end_(to) {}
 
-  void add(const uint16_t* plane, uint32_t mask, bool sink) {
+  void add(const std::byte* plane, uint32_t mask, bool sink) {
     *end_++ = {plane, mask, sink};
     n_keys_ += std::popcount(mask);
   }
 
   // Committed positions [first, last) of one kind, block by block.
   void add_committed(const SequenceView& view, int64_t first, int64_t last, bool sink) {
-    view.each_run(first, last, [&](const uint16_t* tile, int64_t lane, int64_t count) {
+    view.each_run(first, last, [&](const std::byte* tile, int64_t lane, int64_t count) {
       add(tile, ((1u << count) - 1u) << lane, sink);
     });
   }

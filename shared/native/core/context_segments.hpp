@@ -16,10 +16,10 @@ namespace ringline {
 
 // The scratch's K/V: blocks as in the pool, of one plane; slot s is lane s % 16 of tile s / 16.
 struct ScratchTiles {
-  uint16_t* data = nullptr;
+  std::byte* data = nullptr;
   Plane plane;
 
-  uint16_t* tile(int64_t slot) const { return data + slot / kBlockTokens * plane.elements(); }
+  std::byte* tile(int64_t slot) const { return data + slot / kBlockTokens * plane.bytes(); }
 };
 
 struct PassNode {

@@ -83,8 +83,8 @@ class Forward {
                int64_t last, float* out, int64_t stride);
   void rotate_and_store(int worker, int64_t layer);
   void rotate_rows(int64_t layer, int64_t kv_head, int64_t first, int64_t last);
-  void rotate_queries(int64_t row, int64_t kv_head);
-  Rotation rotation(int64_t row, bool sink) const;
+  void rotate_queries(int64_t layer, int64_t row, int64_t kv_head);
+  Rotation rotation(int64_t row, bool sink, const float* factors) const;
   void attention(int worker, int64_t layer);
   void attend(int worker, int64_t layer, const AttentionShare& share);
   int64_t head_parts() const;

@@ -1,6 +1,5 @@
 // The attention part of a pass: rotation, K/V into the scratch, attention of every node.
 #include <algorithm>
-#include <cmath>
 
 #include "core/forward.hpp"
 
@@ -29,36 +28,39 @@ void Forward::rotate_and_store(int worker, int64_t layer) {
 void Forward::rotate_rows(int64_t layer, int64_t kv_head, int64_t first, int64_t last) {
   const int64_t size = spec_.head_dim;
   const EngineKernels& kernels = model_.kernels();
+  const KvKernels& kv = kernels.kv(tiles_.plane.format);
   const int64_t k_offset = tiles_.plane.k_offset(static_cast<int>(layer), static_cast<int>(kv_head));
   const int64_t v_offset = tiles_.plane.v_offset(static_cast<int>(layer), static_cast<int>(kv_head));
+  const float* factors = model_.layer(layer).key_factors.data() + kv_head * size / 2;
   float* rotated = k_rotated_.data() + kv_head * size;
   for (int64_t row = first; row < last; ++row) {
     const int64_t slot = nodes_[static_cast<size_t>(row)].slot;
     const int64_t at = row * spec_.kv_width() + kv_head * size;
     float* key = rotated + row * spec_.kv_width();
-    kernels.rotate(k_.data() + at, rotation(row, false), 1.0f, key);
-    uint16_t* tile = tiles_.tile(slot);
-    kernels.to_half(key, size, tile + k_offset + slot % kBlockTokens, kBlockTokens);
-    kernels.to_half(v_.data() + at, size, tile + v_offset + slot % kBlockTokens * size, 1);
-    rotate_queries(row, kv_head);
+    kernels.rotate(k_.data() + at, rotation(row, false, factors), key);
+    std::byte* tile = tiles_.tile(slot);
+    kv.store_key(key, size, tile + k_offset, slot % kBlockTokens);
+    kv.store_value(v_.data() + at, size, tile + v_offset, slot % kBlockTokens);
+    rotate_queries(layer, row, kv_head);
   }
 }
 
-Rotation Forward::rotation(int64_t row, bool sink) const {
+Rotation Forward::rotation(int64_t row, bool sink, const float* factors) const {
   const int64_t half = model_.rope().half();
   const float* cos = angles_.data() + (row * 4 + (sink ? 2 : 0)) * half;
-  return {cos, cos + half, half, model_.adjacent_pairs()};
+  return {cos, cos + half, factors, half, model_.adjacent_pairs()};
 }
 
-void Forward::rotate_queries(int64_t row, int64_t kv_head) {
+void Forward::rotate_queries(int64_t layer, int64_t row, int64_t kv_head) {
   const int64_t size = spec_.head_dim;
-  const float scale = 1.0f / std::sqrt(static_cast<float>(size));
+  const EngineKernels& kernels = model_.kernels();
+  const float* factors = model_.layer(layer).query_factors.data() + kv_head * size / 2;
   const PassNode& node = nodes_[static_cast<size_t>(row)];
   const bool twice = node.sink_position() != node.position;
   for (int64_t i = 0; i < spec_.group(); ++i) {
     const int64_t at = row * spec_.q_width() + (kv_head * spec_.group() + i) * size;
-    model_.kernels().rotate(q_.data() + at, rotation(row, false), scale, rotated_.data() + at);
-    if (twice) model_.kernels().rotate(q_.data() + at, rotation(row, true), scale, rotated_sink_.data() + at);
+    kernels.rotate(q_.data() + at, rotation(row, false, factors), rotated_.data() + at);
+    if (twice) kernels.rotate(q_.data() + at, rotation(row, true, factors), rotated_sink_.data() + at);
   }
 }
 
@@ -102,7 +104,7 @@ void Forward::attend(int worker, int64_t layer, const AttentionShare& share) {
     task.n_keys = context.n_keys;
     scores += task.group * score_stride(task.n_keys);
   }
-  model_.kernels().attend(tasks, share.last - share.first);
+  model_.kernels().kv(tiles_.plane.format).attend(tasks, share.last - share.first);
   const int64_t width = (share.last_head - share.first_head) * spec_.head_dim;
   for (int64_t row = share.first; row < share.last; ++row) {
     model_.matrices().quantize(attended_.row(row) + share.first_head * spec_.head_dim, 1, width,

@@ -1,5 +1,6 @@
 #include "core/model.hpp"
 
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
@@ -14,6 +15,7 @@ namespace ringline {
 namespace {
 
 constexpr int64_t kMaxDimension = 1 << 24;
+constexpr float kLargePair = 8.0f;  // of a bias: several times what keys vary by
 
 void check_count(const char* name, int64_t value) {
   require(value >= 1 && value <= kMaxDimension, "model: ", name, " is ", value, ", which cannot be");
@@ -64,9 +66,9 @@ Model::Model(const std::string& path, ModelSpec spec, std::span<const TensorEntr
   head_ = tied ? embedding_ : matrix(directory, "output.weight", spec_.n_vocab, spec_.n_embd);
 }
 
-Plane Model::plane() const {
+Plane Model::plane(KvFormat format) const {
   return {static_cast<int32_t>(spec_.n_layer), static_cast<int32_t>(spec_.n_kv_head),
-          static_cast<int32_t>(spec_.head_dim)};
+          static_cast<int32_t>(spec_.head_dim), format};
 }
 
 std::span<const std::byte> Model::bytes_of(const TensorEntry& entry) const {
@@ -136,11 +138,27 @@ Layer Model::load_layer(const Directory& directory, int64_t index) {
     layer.k_bias = vector(directory, prefix + "attn_k.bias", spec_.kv_width());
     layer.v_bias = vector(directory, prefix + "attn_v.bias", spec_.kv_width());
   }
+  balance(layer);
   layer.ffn_norm = vector(directory, prefix + "ffn_norm.weight", width);
   layer.gate = matrix(directory, prefix + "ffn_gate.weight", spec_.n_ff, width);
   layer.up = matrix(directory, prefix + "ffn_up.weight", spec_.n_ff, width);
   layer.down = matrix(directory, prefix + "ffn_down.weight", width, spec_.n_ff);
   return layer;
+}
+
+void Model::balance(Layer& layer) const {
+  const int64_t half = spec_.head_dim / 2;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
+  layer.key_factors = Buffer<float>(static_cast<size_t>(spec_.kv_width() / 2));
+  layer.query_factors = Buffer<float>(layer.key_factors.size());
+  for (size_t i = 0; i < layer.key_factors.size(); ++i) {
+    const auto first = static_cast<size_t>(static_cast<int64_t>(i) / half * half) + i;
+    const float* bias = layer.k_bias.size() > 0 ? layer.k_bias.data() + first : nullptr;
+    const float size = bias != nullptr ? std::hypot(bias[0], bias[half]) : 0.0f;
+    const float factor = size > kLargePair ? std::exp2(std::round(std::log2(size / kLargePair))) : 1.0f;
+    layer.key_factors[i] = 1.0f / factor;
+    layer.query_factors[i] = scale * factor;
+  }
 }
 
 }  // namespace ringline

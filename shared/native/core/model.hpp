@@ -51,6 +51,10 @@ struct Layer {
   Buffer<float> attention_norm;
   PackedMatrix q, k, v, o;
   Buffer<float> q_bias, k_bias, v_bias;  // empty for architectures without them
+  // [kv_width / 2]: what the pairs of dimensions that rotate together are multiplied by afterwards. Queries
+  // take 1 / sqrt(head_dim). Where the bias makes a key's pair large, all keys are a power of two smaller and
+  // the queries larger: no score changes, and int8 keeps the small pairs beside the large ones.
+  Buffer<float> key_factors, query_factors;
   Buffer<float> ffn_norm;
   PackedMatrix gate, up, down;
 };
@@ -69,7 +73,7 @@ class Model {
   bool adjacent_pairs() const { return spec_.architecture == "llama"; }
   ThreadPool& threads() { return threads_; }
   int n_threads() const { return threads_.size(); }
-  Plane plane() const;
+  Plane plane(KvFormat format = KvFormat::kF16) const;
 
   const PackedMatrix& embedding() const { return embedding_; }
   const Layer& layer(int64_t i) const { return layers_[static_cast<size_t>(i)]; }
@@ -87,6 +91,7 @@ class Model {
   PackedMatrix matrix(const Directory& directory, const std::string& name, int64_t rows, int64_t cols);
   Buffer<float> vector(const Directory& directory, const std::string& name, int64_t n);
   Layer load_layer(const Directory& directory, int64_t index);
+  void balance(Layer& layer) const;
   std::span<const std::byte> bytes_of(const TensorEntry& entry) const;
 
   ModelSpec spec_;

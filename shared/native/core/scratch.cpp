@@ -42,12 +42,12 @@ class Scratch::Use {
   std::span<const std::shared_ptr<SequenceView>> views_;
 };
 
-Scratch::Scratch(std::shared_ptr<Model> model, int64_t capacity, int64_t max_outputs)
+Scratch::Scratch(std::shared_ptr<Model> model, int64_t capacity, int64_t max_outputs, KvFormat format)
     : model_(std::move(model)),
       max_outputs_(max_outputs),
       tree_(checked_capacity(capacity, max_outputs)),
-      kv_(static_cast<size_t>(tiles_of(capacity) * model_->plane().elements())),
-      tiles_{kv_.data(), model_->plane()},
+      kv_(static_cast<size_t>(tiles_of(capacity) * model_->plane(format).bytes())),
+      tiles_{kv_.data(), model_->plane(format)},
       map_(static_cast<size_t>(capacity)),
       forward_(*model_, capacity, max_outputs) {
   pending_.reserve(static_cast<size_t>(capacity));
@@ -56,9 +56,9 @@ Scratch::Scratch(std::shared_ptr<Model> model, int64_t capacity, int64_t max_out
 
 void Scratch::check_views(const PassRequest& request) const {
   for (const auto& view : request.views) {
-    if (view->plane() != model_->plane()) {
-      refuse("a view's plane is ", view->plane().describe(), ", the model's K/V is ",
-             model_->plane().describe());
+    if (view->plane() != tiles_.plane) {
+      refuse("a view's plane is ", view->plane().describe(), ", the scratch's K/V is ",
+             tiles_.plane.describe());
     }
     require(view->length() < kMaxPosition - capacity(), "a sequence has reached the last position");
     view->check_visible();

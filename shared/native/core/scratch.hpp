@@ -26,7 +26,9 @@ struct PassRequest {
 // Every member function throws std::invalid_argument before it has changed anything, and does not allocate.
 class Scratch {
  public:
-  Scratch(std::shared_ptr<Model> model, int64_t capacity, int64_t max_outputs);
+  // `format` is that of the pools whose sequences it takes.
+  Scratch(std::shared_ptr<Model> model, int64_t capacity, int64_t max_outputs,
+          KvFormat format = KvFormat::kF16);
 
   const Model& model() const { return *model_; }
   int64_t size() const { return tree_.size(); }
@@ -57,7 +59,7 @@ class Scratch {
   std::shared_ptr<Model> model_;
   int64_t max_outputs_;
   NodeTree tree_;
-  Buffer<uint16_t> kv_;
+  Buffer<std::byte> kv_;
   ScratchTiles tiles_;
   std::vector<Node> pending_;
   std::vector<PassNode> pass_;

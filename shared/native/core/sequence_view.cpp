@@ -55,7 +55,7 @@ int64_t SequenceView::slot(int64_t position) const {
 
 int64_t SequenceView::window_start(int64_t position) const { return std::max(sink_, position - window_ + 1); }
 
-uint16_t* SequenceView::tile(int64_t slot) const {
+std::byte* SequenceView::tile(int64_t slot) const {
   const int32_t block = table_[static_cast<size_t>(slot / kBlockTokens)];
   return block < 0 ? nullptr : pool_->block_plane(block, plane_);
 }

@@ -38,7 +38,7 @@ class SequenceView {
   // First position of the window that a token at `position` sees.
   int64_t window_start(int64_t position) const;
   // The pool's plane that holds this slot, or null when the table has no block there.
-  uint16_t* tile(int64_t slot) const;
+  std::byte* tile(int64_t slot) const;
   // Calls visit(tile, lane, count) for the runs of lanes of one block each that hold positions [first, last),
   // all of the sink or all behind it. The table has a block for each of them.
   template <class Visit>

@@ -1,10 +1,13 @@
 // Attention over blocks in two passes: all scores and their softmax first, then the weighted sum of the
 // values. A score is one chain of multiply-adds along head_dim; a softmax sum goes by logical index (lane =
 // index mod 16); a value sum goes key by key in logical order. Where a key lies changes none of these.
+// Scales of int8 storage cost one multiplication a key: a finished score takes the key's, a weight the
+// value's.
 //
 // Tasks are nodes of a tree or neighbours in a prompt: they read nearly the same blocks, so both passes go
 // run of segments by run of segments through all of them, and a run is in the L2 cache for all but the first.
 #include "kernels/engine_table.hpp"
+#include "kernels/kv_storage.hpp"
 #include "kernels/simd.hpp"
 
 namespace ringline::RINGLINE_ISA {
@@ -12,7 +15,7 @@ namespace ringline::RINGLINE_ISA {
 namespace {
 
 constexpr uint32_t kFullMask = 0xffff;
-constexpr int64_t kRun = 32;         // segments at a time: 128 KB of keys or values at head_dim 128
+constexpr int64_t kRun = 32;         // segments at a time: 128 KB of f16 keys or values at head_dim 128
 constexpr int64_t kInRegisters = 4;  // segments whose values are added up before the sums leave the registers
 
 // How many query heads and blocks (or vectors of values) are held in registers at once.
@@ -45,28 +48,28 @@ int64_t keys_in(const AttentionTask& task, const Run& run) {
 }
 
 // The segment behind this one will be needed next; blocks lie apart, so the hardware does not foresee it.
-const uint16_t* following(const AttentionTask& task, int64_t s, int64_t offset) {
+const std::byte* following(const AttentionTask& task, int64_t s, int64_t offset) {
   return task.segments[s < task.n_segments ? s : task.n_segments - 1].plane + offset;
 }
 
 // Scores of Q query heads against the keys of T blocks; `at` is the logical index of the first key.
-template <int Q, int T>
+template <class Kv, int Q, int T>
 int64_t score_tiles(const AttentionTask& task, int64_t s, int64_t head, int64_t at) {
   const KvSegment* segments = task.segments + s;
   const float* query = (segments->sink ? task.query_sink : task.query) + head * task.head_dim;
   Vec sums[T][Q];
-  const uint16_t* keys[T];
-  const uint16_t* next[T];
+  const typename Kv::Element* keys[T];
+  const typename Kv::Element* next[T];
   for (int t = 0; t < T; ++t) {
-    keys[t] = segments[t].plane + task.k_offset;
-    next[t] = following(task, s + T + t, task.k_offset);
+    keys[t] = elements_of<Kv>(segments[t].plane + task.k_offset);
+    next[t] = elements_of<Kv>(following(task, s + T + t, task.k_offset));
     for (int q = 0; q < Q; ++q) sums[t][q] = broadcast(0.0f);
   }
   for (int64_t d = 0; d < task.head_dim; ++d) {
     Vec key[T];
     for (int t = 0; t < T; ++t) {
       __builtin_prefetch(next[t] + d * kLanes);
-      key[t] = load_half(keys[t] + d * kLanes);
+      key[t] = Kv::load16(keys[t] + d * kLanes);
     }
     for (int q = 0; q < Q; ++q) {
       const Vec x = broadcast(query[q * task.head_dim + d]);
@@ -75,22 +78,28 @@ int64_t score_tiles(const AttentionTask& task, int64_t s, int64_t head, int64_t 
   }
   const int64_t stride = score_stride(task.n_keys);
   for (int t = 0; t < T; ++t) {
-    for (int q = 0; q < Q; ++q)
-      store_lanes(task.scores + (head + q) * stride + at, sums[t][q], segments[t].mask);
+    float* scores = task.scores + head * stride + at;
+    for (int q = 0; q < Q; ++q) {
+      Vec sum = sums[t][q];
+      if constexpr (Kv::kScaled) {
+        sum = mul(sum, load(scales_of<Kv>(segments[t].plane + task.k_offset, task.head_dim)));
+      }
+      store_lanes(scores + q * stride, sum, segments[t].mask);
+    }
     at += __builtin_popcount(segments[t].mask);
   }
   return at;
 }
 
-template <int Q>
+template <class Kv, int Q>
 void score(const AttentionTask& task, int64_t head, const Run& run) {
   int64_t at = run.at;
   for (int64_t s = run.first; s < run.last;) {
     if (kTiles == 2 && s + 1 < run.last && task.segments[s].sink == task.segments[s + 1].sink) {
-      at = score_tiles<Q, kTiles>(task, s, head, at);
+      at = score_tiles<Kv, Q, kTiles>(task, s, head, at);
       s += kTiles;
     } else {
-      at = score_tiles<Q, 1>(task, s, head, at);
+      at = score_tiles<Kv, Q, 1>(task, s, head, at);
       s += 1;
     }
   }
@@ -112,7 +121,7 @@ float softmax(float* scores, int64_t n) {
 }
 
 // Adds the values of segments [first, last) to out, V vectors of 16 dimensions (from d on) of Q query heads.
-template <int Q, int V>
+template <class Kv, int Q, int V>
 void add_values(const AttentionTask& task, const Run& run, int64_t head, int64_t d) {
   const int64_t stride = score_stride(task.n_keys);
   const float* weights = task.scores + head * stride + run.at;
@@ -122,13 +131,13 @@ void add_values(const AttentionTask& task, const Run& run, int64_t head, int64_t
     for (int v = 0; v < V; ++v) sums[v][q] = load(out + q * task.head_dim + v * kLanes);
   }
   for (int64_t s = run.first; s < run.last; ++s) {
-    const uint16_t* values = task.segments[s].plane + task.v_offset + d;
-    const uint16_t* next = following(task, s + kInRegisters, task.v_offset) + d;
+    const auto* values = elements_of<Kv>(task.segments[s].plane + task.v_offset) + d;
+    const auto* next = elements_of<Kv>(following(task, s + kInRegisters, task.v_offset)) + d;
     for (uint32_t mask = task.segments[s].mask; mask != 0; mask &= mask - 1, ++weights) {
       const int64_t row = int64_t{__builtin_ctz(mask)} * task.head_dim;
       __builtin_prefetch(next + row);
       Vec value[V];
-      for (int v = 0; v < V; ++v) value[v] = load_half(values + row + v * kLanes);
+      for (int v = 0; v < V; ++v) value[v] = Kv::load16(values + row + v * kLanes);
       for (int q = 0; q < Q; ++q) {
         const Vec weight = broadcast(weights[q * stride]);
         for (int v = 0; v < V; ++v) sums[v][q] = fma(weight, value[v], sums[v][q]);
@@ -140,12 +149,33 @@ void add_values(const AttentionTask& task, const Run& run, int64_t head, int64_t
   }
 }
 
-template <int Q>
+void scale_lanes(float* weights, const float* scales, uint32_t mask) {
+  if (mask == kFullMask) return store(weights, mul(load(weights), load(scales)));
+  for (; mask != 0; mask &= mask - 1) *weights++ *= scales[__builtin_ctz(mask)];
+}
+
+// The weights of segments [first, last) times their values' scales.
+template <class Kv, int Q>
+void scale_weights(const AttentionTask& task, const Run& run, int64_t head) {
+  const int64_t stride = score_stride(task.n_keys);
+  float* weights = task.scores + head * stride + run.at;
+  for (int64_t s = run.first; s < run.last; ++s) {
+    const KvSegment& segment = task.segments[s];
+    const float* scales = scales_of<Kv>(segment.plane + task.v_offset, task.head_dim);
+    __builtin_prefetch(scales_of<Kv>(following(task, s + kInRegisters, task.v_offset), task.head_dim));
+    for (int q = 0; q < Q; ++q) scale_lanes(weights + q * stride, scales, segment.mask);
+    weights += __builtin_popcount(segment.mask);
+  }
+}
+
+template <class Kv, int Q>
 void weigh(const AttentionTask& task, int64_t head, const Run& run) {
   Run part = run;
   for (; part.first < run.last; part.first = part.last) {
     part.last = part.first + kInRegisters < run.last ? part.first + kInRegisters : run.last;
-    for (int64_t d = 0; d < task.head_dim; d += kValues * kLanes) add_values<Q, kValues>(task, part, head, d);
+    if constexpr (Kv::kScaled) scale_weights<Kv, Q>(task, part, head);
+    for (int64_t d = 0; d < task.head_dim; d += kValues * kLanes)
+      add_values<Kv, Q, kValues>(task, part, head, d);
     part.at += keys_in(task, part);
   }
 }
@@ -200,15 +230,19 @@ void divide_by_sums(const AttentionTask& task) {
 
 }  // namespace
 
+template <class Kv>
 void attend(const AttentionTask* tasks, int64_t n_tasks) {
   each_run(tasks, n_tasks, [](const AttentionTask& task, const Run& run) {
-    each_heads<kQueries>(0, task.group, [&]<int Q>(int64_t head) { score<Q>(task, head, run); });
+    each_heads<kQueries>(0, task.group, [&]<int Q>(int64_t head) { score<Kv, Q>(task, head, run); });
   });
   for (int64_t t = 0; t < n_tasks; ++t) weights_of(tasks[t]);
   each_run(tasks, n_tasks, [](const AttentionTask& task, const Run& run) {
-    each_heads<kQueries>(0, task.group, [&]<int Q>(int64_t head) { weigh<Q>(task, head, run); });
+    each_heads<kQueries>(0, task.group, [&]<int Q>(int64_t head) { weigh<Kv, Q>(task, head, run); });
   });
   for (int64_t t = 0; t < n_tasks; ++t) divide_by_sums(tasks[t]);
 }
+
+template void attend<HalfKv>(const AttentionTask*, int64_t);
+template void attend<Int8Kv>(const AttentionTask*, int64_t);
 
 }  // namespace ringline::RINGLINE_ISA

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kernels/engine_table.hpp"
+#include "kernels/kv_storage.hpp"
 #include "kernels/simd.hpp"
 
 namespace ringline::RINGLINE_ISA {
@@ -28,23 +29,15 @@ void add_to(const float* x, int64_t n, float* sum) {
   for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
 }
 
-void rotate(const float* x, const Rotation& r, float scale, float* out) {
+void rotate(const float* x, const Rotation& r, float* out) {
   const int64_t step = r.adjacent ? 2 : 1;
   const float* first = x;
   const float* second = r.adjacent ? x + 1 : x + r.half;
   for (int64_t i = 0; i < r.half; ++i) {
     const float a = first[i * step];
     const float b = second[i * step];
-    out[i] = (a * r.cos[i] - b * r.sin[i]) * scale;
-    out[i + r.half] = (a * r.sin[i] + b * r.cos[i]) * scale;
-  }
-}
-
-void to_half(const float* x, int64_t n, uint16_t* out, int64_t stride) {
-  uint16_t lanes[kLanes];
-  for (int64_t i = 0; i < n; i += kLanes) {
-    store_half(lanes, load(x + i));
-    for (int64_t j = 0; j < kLanes; ++j) out[(i + j) * stride] = lanes[j];
+    out[i] = (a * r.cos[i] - b * r.sin[i]) * r.factors[i];
+    out[i + r.half] = (a * r.sin[i] + b * r.cos[i]) * r.factors[i];
   }
 }
 
@@ -68,6 +61,12 @@ int64_t argmax(const float* x, int64_t n) {
   return 0;
 }
 
-const EngineKernels engine_kernels = {rms_norm, silu_mul, add_to, rotate, to_half, attend, argmax};
+const EngineKernels engine_kernels = {rms_norm,
+                                      silu_mul,
+                                      add_to,
+                                      rotate,
+                                      argmax,
+                                      {{store_key<HalfKv>, store_value<HalfKv>, attend<HalfKv>},
+                                       {store_key<Int8Kv>, store_value<Int8Kv>, attend<Int8Kv>}}};
 
 }  // namespace ringline::RINGLINE_ISA

@@ -2,7 +2,10 @@
 // provides one table, and an output's bits depend on its own inputs alone.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include "kernels/kv_format.hpp"
 
 namespace ringline {
 
@@ -10,7 +13,7 @@ namespace ringline {
 // attended. `plane` is the block's plane (see Plane in core/kv_pool.hpp); `sink` picks the query's second
 // rotation.
 struct KvSegment {
-  const uint16_t* plane;
+  const std::byte* plane;
   uint32_t mask;
   bool sink;
 };
@@ -20,7 +23,7 @@ struct AttentionTask {
   const KvSegment* segments;  // in logical order: sink, window, ancestors, the token itself
   int64_t n_segments;
   int64_t n_keys;    // lanes set in all masks
-  int64_t k_offset;  // of this layer and K/V head, in elements from a segment's plane
+  int64_t k_offset;  // of this layer and K/V head, in bytes from a segment's plane
   int64_t v_offset;
   int64_t head_dim;  // multiple of 32
   int64_t group;
@@ -38,8 +41,18 @@ inline constexpr int64_t score_stride(int64_t n_keys) { return (n_keys + 15) / 1
 struct Rotation {
   const float* cos;  // [head_dim / 2]
   const float* sin;
-  int64_t half;   // head_dim / 2
-  bool adjacent;  // pairs (2i, 2i + 1) as in GGUF's llama layout; otherwise (i, i + half)
+  const float* factors;  // [head_dim / 2], of each pair
+  int64_t half;          // head_dim / 2
+  bool adjacent;         // pairs (2i, 2i + 1) as in GGUF's llama layout; otherwise (i, i + half)
+};
+
+// What depends on how keys and values are stored. `head` is one head's keys or values of one block.
+struct KvKernels {
+  // Rounds x[head_dim] into the block's position `lane`, as core/kv_pool.hpp draws it.
+  void (*store_key)(const float* x, int64_t head_dim, std::byte* head, int64_t lane);
+  void (*store_value)(const float* x, int64_t head_dim, std::byte* head, int64_t lane);
+  // Up to kMaxAttended tasks, which read common segments together; a task's bits do not depend on the others.
+  void (*attend)(const AttentionTask* tasks, int64_t n_tasks);
 };
 
 struct EngineKernels {
@@ -48,14 +61,13 @@ struct EngineKernels {
   // out = silu(gate) * up; n is a multiple of 16.
   void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
   void (*add)(const float* x, int64_t n, float* sum);
-  // Rotates one head and leaves it in (i, i + half) order, times `scale`.
-  void (*rotate)(const float* x, const Rotation& r, float scale, float* out);
-  // To half precision, element i to out[i * stride].
-  void (*to_half)(const float* x, int64_t n, uint16_t* out, int64_t stride);
-  // Up to kMaxAttended tasks, which read common segments together; a task's bits do not depend on the others.
-  void (*attend)(const AttentionTask* tasks, int64_t n_tasks);
+  // Rotates one head, multiplies by the factors and leaves it in (i, i + half) order.
+  void (*rotate)(const float* x, const Rotation& r, float* out);
   // Index of the largest element, the lowest one among equals; n >= 1.
   int64_t (*argmax)(const float* x, int64_t n);
+  KvKernels formats[kKvFormats];
+
+  const KvKernels& kv(KvFormat format) const { return formats[static_cast<int>(format)]; }
 };
 
 }  // namespace ringline

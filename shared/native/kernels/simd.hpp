@@ -26,6 +26,9 @@ inline void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
 inline Vec load_half(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+inline Vec load_int8(const int8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
 inline void store_half(uint16_t* p, Vec a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -62,6 +65,10 @@ inline Vec load_half(const uint16_t* p) {
   return {{_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))}};
 }
+inline __m256 load_int8x8(const int8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
+inline Vec load_int8(const int8_t* p) { return {{load_int8x8(p), load_int8x8(p + 8)}}; }
 inline void store_half(uint16_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(a.v[0], _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), _mm256_cvtps_ph(a.v[1], _MM_FROUND_TO_NEAREST_INT));
@@ -107,6 +114,12 @@ inline void store(float* p, Vec a) {
 }
 inline Vec load_half(const uint16_t* p) {
   RINGLINE_EACH(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))));
+}
+inline Vec load_int8(const int8_t* p) {
+  const int8x16_t bytes = vld1q_s8(p);
+  const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
+  return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
 }
 inline void store_half(uint16_t* p, Vec a) {
   for (int i = 0; i < 4; ++i) vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(a.v[i])));
@@ -183,6 +196,7 @@ inline void store(float* p, Vec a) {
   for (int i = 0; i < kLanes; ++i) p[i] = a.v[i];
 }
 inline Vec load_half(const uint16_t* p) { RINGLINE_EACH(half_to_float(p[i])); }
+inline Vec load_int8(const int8_t* p) { RINGLINE_EACH(static_cast<float>(p[i])); }
 inline void store_half(uint16_t* p, Vec a) {
   for (int i = 0; i < kLanes; ++i) p[i] = float_to_half(a.v[i]);
 }

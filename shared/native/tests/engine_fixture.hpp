@@ -107,11 +107,12 @@ class TinyModel {
 // A pool for one model and sequences whose blocks lie in random order.
 class TinyPool {
  public:
-  TinyPool(const Model& model, int32_t n_blocks) : blocks_(static_cast<size_t>(n_blocks)) {
-    const Plane planes[] = {model.plane()};
+  TinyPool(const Model& model, int32_t n_blocks, KvFormat format = KvFormat::kF16)
+      : blocks_(static_cast<size_t>(n_blocks)) {
+    const Plane planes[] = {model.plane(format)};
     memory_.resize(KvPool::block_bytes(planes) * static_cast<size_t>(n_blocks) / sizeof(uint64_t));
     const std::span<std::byte> bytes(reinterpret_cast<std::byte*>(memory_.data()), memory_.size() * 8);
-    pool_ = std::make_shared<KvPool>(bytes, n_blocks, std::vector<Plane>{model.plane()}, nullptr);
+    pool_ = std::make_shared<KvPool>(bytes, n_blocks, std::vector<Plane>{planes[0]}, nullptr);
     std::iota(blocks_.begin(), blocks_.end(), 0);
     std::mt19937 rng(static_cast<uint32_t>(n_blocks));
     std::shuffle(blocks_.begin(), blocks_.end(), rng);

@@ -25,14 +25,14 @@ namespace ringline::test {
 
 constexpr int64_t kSink = 5, kRing = 64, kWindow = 33;
 
-void check_batches(const TinyModel& tiny, const std::string& isa) {
+void check_batches(const TinyModel& tiny, const std::string& isa, KvFormat format) {
   std::vector<float> expected;
   for (const int threads : {1, 2, 3}) {
     const auto model = tiny.load(threads, isa);
     const std::vector<int32_t> tokens = some_tokens(*model, 150);
     for (const size_t chunk : {1, 5, 16, 31}) {
-      TinyPool pool(*model, 8);
-      Scratch scratch(model, 40, 40);
+      TinyPool pool(*model, 8, format);
+      Scratch scratch(model, 40, 40, format);
       const std::vector<float> logits =
           run_chunks(scratch, pool.sequence(kSink, kRing, kWindow), tokens, chunk);
       if (expected.empty()) expected = logits;
@@ -43,11 +43,24 @@ void check_batches(const TinyModel& tiny, const std::string& isa) {
   }
 }
 
+// A scratch takes only sequences of a pool with its own format.
+void check_formats(const TinyModel& tiny) {
+  const auto model = tiny.load(1);
+  for (const auto [ours, theirs] :
+       {std::pair(KvFormat::kF16, KvFormat::kInt8), std::pair(KvFormat::kInt8, KvFormat::kF16)}) {
+    TinyPool pool(*model, 8, theirs);
+    Scratch scratch(model, 8, 8, ours);
+    const auto view = pool.sequence(kSink, kRing, kWindow);
+    check_refused([&] { run_chunks(scratch, view, some_tokens(*model, 4), 2); }, "another format");
+    check(scratch.size() == 0 && view->length() == 0, "a refused pass has changed something");
+  }
+}
+
 // A pass over two sequences with branches, then commit and re-root, again and again: nothing is allocated.
-void check_no_allocation(const TinyModel& tiny) {
+void check_no_allocation(const TinyModel& tiny, KvFormat format) {
   const auto model = tiny.load(2);
-  TinyPool pool(*model, 16);
-  Scratch scratch(model, 16, 16);
+  TinyPool pool(*model, 16, format);
+  Scratch scratch(model, 16, 16, format);
   const std::shared_ptr<SequenceView> views[] = {pool.sequence(kSink, kRing, kWindow),
                                                  pool.sequence(0, 48, 20)};
   const std::vector<int32_t> seq = {0, 0, 1, 0, 1, 0}, tokens = {1, 2, 3, 4, 5, 6};
@@ -103,8 +116,11 @@ int main() {
   using namespace ringline::test;
   for (const char* architecture : {"llama", "qwen2"}) {
     const TinyModel tiny(architecture);
-    for (const std::string& isa : ringline::isa_names()) check_batches(tiny, isa);
-    check_no_allocation(tiny);
+    for (const ringline::KvFormat format : {ringline::KvFormat::kF16, ringline::KvFormat::kInt8}) {
+      for (const std::string& isa : ringline::isa_names()) check_batches(tiny, isa, format);
+      check_no_allocation(tiny, format);
+    }
+    check_formats(tiny);
     check_bad_files(tiny);
   }
   return 0;

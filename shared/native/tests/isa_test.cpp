@@ -26,7 +26,8 @@ void portable_is_the_last_resort(const std::vector<std::string>& names) {
 void every_variant_is_complete(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     require(matmul_kernels(name).matmul != nullptr, name + ": matrix products");
-    require(engine_kernels(name).attend != nullptr, name + ": attention");
+    for (const KvKernels& format : engine_kernels(name).formats)
+      require(format.attend != nullptr, name + ": attention");
   }
 }
 
