@@ -97,7 +97,7 @@ def build(
     """Sessions over the segment's memory: empty ones, or those of an owner that was killed."""
     allocator = BlockAllocator(segment.allocator, segment.spec.n_blocks, True)
     store = RecordStore(segment.records, limits.record)
-    ledger = Ledger(limits, BlockPool(allocator), store, Holds())
+    ledger = Ledger(limits, BlockPool(allocator), store, Holds(), segment.map_pool().copy_block)
     sessions = Sessions(ledger, send, _new_ids(segment))
     writers = Writers(sessions, segment)
     if segment.recovered:
@@ -131,6 +131,7 @@ def _loop(server: BusServer, segment: Segment, limits: Limits, stop: threading.E
         events = server.poll(_POLL_S)
         for peer, event in events:
             protocol.handle(peer, event)
+        sessions.expire()
         now = time.monotonic()
         if now - lost_check >= _LOST_CHECK_S:
             lost_check = now

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from services.launcher import demo as plant_demo
 from services.launcher.lock import sole_launcher
+from services.launcher.pool import show_pool
 from services.launcher.process_table import processes
-from services.launcher.status import EXPECTED, ask_status, missing, show
+from services.launcher.status import EXPECTED, ask_pool, ask_status, missing, show
 from services.launcher.supervisor import Supervisor
 from shared.config.errors import RinglineError
 from shared.config.load import load_settings
@@ -70,6 +71,19 @@ def status(
     if absent:
         print(f"ringline: not alive: {', '.join(absent)}", file=sys.stderr)
         sys.exit(1)
+
+
+@app.command()
+def pool(
+    config: Config,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Show the K/V pool: geometry, whose the blocks are, the prefix cache, the sequences."""
+    reply = ask_pool(load_settings(config))
+    if as_json:
+        print(reply.model_dump_json(indent=2))
+    else:
+        show_pool(reply, Console())
 
 
 @app.command()

@@ -50,6 +50,8 @@ _TYPES: Final[dict[int, type[m.Message]]] = {
     40: m.SeqAppend,
     48: m.StatusRequest,
     49: m.StatusReply,
+    50: m.PoolRequest,
+    51: m.PoolReply,
 }
 _CODES: Final = {cls: code for code, cls in _TYPES.items()}
 

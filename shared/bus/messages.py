@@ -1,8 +1,9 @@
 """Every message on the bus: one frozen type per intent, schema-checked when it is decoded.
 
-    gateway ──Submit, RegisterProfile, Cancel──▶ context ──SeqOpen, SeqState, SeqAppend, SeqClose──▶ verifier, draft
-    gateway ◀──Accepted, Rejected, Tokens, Finished── context ◀──Commit── verifier
+    gateway ──Submit, RegisterProfile, Cancel──▶ context ──SeqOpen, SeqState, SeqClose──▶ verifier, draft
+    gateway ◀──Accepted, Rejected, Tokens, Finished─ context ◀──Commit── verifier
     gateway ──StreamAppend, StreamClose──▶ context ──StreamAppended, StreamRefused──▶ gateway
+                                                      context ──SeqAppend──▶ verifier, draft
                                                       context ◀──PlaneFilled── draft
                                                       context ◀──SeqReleased── verifier, draft
     draft ──Proposal──▶ verifier            (the one channel that does not pass through context)
@@ -116,8 +117,8 @@ class Cancel(Message):
 class StreamAppend(Message):
     """Text of an asset's stream: `tokens` follow what it holds and are computed without an answer.
 
-    The first append opens the stream on the profile's prefix. `serial` grows with every append to a stream; one
-    that is not larger than the last is acknowledged and changes nothing, so it may be sent again.
+    The first append opens the stream on the profile's prefix. `serial` grows with every append to a stream;
+    one that is not larger than the last is acknowledged and changes nothing, so it may be sent again.
     """
 
     stream: Annotated[StreamName, Field(min_length=1)]
@@ -215,7 +216,8 @@ class SeqState(Message):
 
 
 class SeqAppend(Message):
-    """A stream has grown: `tokens` follow the first `known` ones, `blocks` replace the table from `first_block`.
+    """A stream has grown: `tokens` follow the first `known` ones, `blocks` replace the table from
+    `first_block`.
 
     It is no commit and leaves the epoch as it is. Who knows another number of tokens gets a snapshot.
     """
@@ -317,6 +319,17 @@ class SequenceStatus(Message):
     shared_blocks: Count
 
 
+class CacheStatus(Message):
+    """Since context's start. Tokens are those of prompts behind their profile's prefix."""
+
+    hit_tokens: Count = 0
+    miss_tokens: Count = 0
+    hit_blocks: Count = 0
+    inserted_blocks: Count = 0
+    evicted_blocks: Count = 0
+    copied_blocks: Count = 0  # before a shared block was written to
+
+
 class StatusReply(Message):
     generation: Count
     pool_bytes: Count
@@ -325,5 +338,46 @@ class StatusReply(Message):
     blocks_pinned: Count
     blocks_peak: Count  # most blocks in use at once since start
     waiting: Count
+    blocks_cached: Count = 0  # in the prefix cache, whether or not a sequence holds them too
+    preempted: Count = 0  # requests that had to make room for a critical one, since start
+    cache: CacheStatus = CacheStatus()
     services: list[ServiceStatus]
     sequences: list[SequenceStatus]
+
+
+class PoolRequest(Message):
+    pass
+
+
+class PoolSequence(Message):
+    """A live sequence, or the pinned prefix of a profile. `shares`: blocks that others hold, too."""
+
+    seq: SeqId
+    kind: Literal["request", "stream", "prefix"]
+    name: str  # request id, stream or profile
+    profile: str
+    known: Count
+    kv_len: Count
+    sink: Count
+    window: Count
+    ring: Count
+    ring_position: Count  # where the next position goes, counted from the ring's start
+    blocks: Count
+    shares: Count
+
+
+class PoolReply(Message):
+    """Each block is counted once: free, only cached, pinned, in one table (private), in several (shared)."""
+
+    generation: Count
+    planes: list[str]
+    block_bytes: Count
+    blocks_total: Count
+    blocks_free: Count
+    blocks_cached: Count
+    blocks_pinned: Count
+    blocks_private: Count
+    blocks_shared: Count
+    blocks_promised: Count  # of the free and cached ones: live sequences may still need them
+    cache: CacheStatus
+    sequences: list[PoolSequence]

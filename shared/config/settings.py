@@ -42,6 +42,7 @@ class Models(Section):
 class Context(Section):
     pool_mb: Megabytes = 192
     max_sequences: Annotated[int, Field(ge=1, le=64)] = 8
+    max_streams: Annotated[int, Field(ge=0, le=64)] = 8
     max_waiting: Annotated[int, Field(ge=0, le=4096)] = 256
 
 

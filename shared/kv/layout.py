@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from shared.kv.geometry import KvGeometry
 from shared.native import BlockAllocator
 
-LAYOUT_VERSION = 1
+LAYOUT_VERSION = 2
 PAGE = 4096
 VERSION_OFFSET = 8
 NEXT_SEQUENCE_OFFSET = 24

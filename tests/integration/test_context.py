@@ -160,6 +160,11 @@ def wait(client: BusClient, kind: type[M], **fields: object) -> M:
     raise AssertionError(f"no {kind.__name__} {fields} came")
 
 
+def at_rest(status: StatusReply) -> bool:
+    """No block is held by anything but pins and the prefix cache."""
+    return status.blocks_free + status.blocks_pinned + status.blocks_cached == status.blocks_total
+
+
 def request(name: str, prompt: int = 30, max_tokens: int = 60, severity: int = 1) -> Submit:
     tokens = PREFIX + [1 + (sum(name.encode()) + i) % 800 for i in range(prompt)]
     return Submit(
@@ -218,7 +223,7 @@ def test_requests_are_answered_and_a_clean_stop_leaves_nothing(world: World) -> 
     gateway = Gateway(world, requests)
     gateway.run()
     assert gateway.answers == {submit.request_id: expected(submit) for submit in requests}
-    status = world.until(lambda s: s.blocks_free + s.blocks_pinned == s.blocks_total)
+    status = world.until(at_rest)
     assert status.blocks_pinned == 3
     assert {service.role for service in status.services} == {"context", "verifier", "gateway"}
     said = world.stop("context")
@@ -249,7 +254,7 @@ def test_killed_again_and_again_every_answer_is_the_same(world: World, victim: s
     gateway.run(disturb)
     assert kills >= 3
     assert gateway.answers == {submit.request_id: expected(submit) for submit in requests}
-    world.until(lambda s: s.blocks_free + s.blocks_pinned == s.blocks_total)
+    world.until(at_rest)
     said = world.stop("context")
     assert "inconsistent" not in said
     assert "Traceback" not in said
@@ -288,9 +293,9 @@ def test_blocks_of_a_cancelled_request_wait_for_a_verifier_that_is_cut_off(world
     gateway.client.send(Cancel(request_id="r1"))
     assert wait(gateway.client, Finished).reason == "cancelled"
     status = world.until(lambda s: all(service.role != "verifier" for service in s.services))
-    assert status.blocks_free + status.blocks_pinned < status.blocks_total
+    assert not at_rest(status)
     verifier.send_signal(signal.SIGCONT)
-    world.until(lambda s: s.blocks_free + s.blocks_pinned == s.blocks_total)
+    world.until(at_rest)
 
 
 def test_blocks_of_a_killed_verifier_come_back(world: World) -> None:
@@ -302,7 +307,7 @@ def test_blocks_of_a_killed_verifier_come_back(world: World) -> None:
     gateway.client.send(Cancel(request_id="r1"))
     wait(gateway.client, Finished)
     world.kill("verifier")
-    world.until(lambda s: s.blocks_free + s.blocks_pinned == s.blocks_total)
+    world.until(at_rest)
 
 
 def test_a_flood_is_answered_or_refused_and_never_forgotten(world: World) -> None:

@@ -72,6 +72,20 @@ class ContextMachine(RuleBasedStateMachine):
         self.answers: dict[str, list[int]] = {}
         self.done: set[str] = set()
 
+        self.watch_copies()
+
+    def watch_copies(self) -> None:
+        """Copies of blocks change the memory, too."""
+        cow = self.plant.ledger.cow
+
+        def copy(source: int, target: int) -> None:
+            for slot in range(16):
+                self.memory.pop((target, slot), None)
+                if (source, slot) in self.memory:
+                    self.memory[target, slot] = self.memory[source, slot]
+
+        cow.copy = copy
+
     def teardown(self) -> None:
         self.plant.close()
 
@@ -268,6 +282,7 @@ class ContextMachine(RuleBasedStateMachine):
         self.plant.joined.discard("verifier")
         self.inbox.clear()
         self.plant.crash()
+        self.watch_copies()
         self.plant.sessions.gateway_joined()
         self.collect()
         for name in PREFIXES:
@@ -278,7 +293,7 @@ class ContextMachine(RuleBasedStateMachine):
     @invariant()
     def every_block_is_accounted_for(self) -> None:
         assert self.plant.ledger.check_integrity() == []
-        assert self.plant.ledger.pool.available >= 0
+        assert self.plant.ledger.available() >= 0
 
     @invariant()
     def every_visible_position_holds_what_was_committed(self) -> None:
