@@ -36,7 +36,7 @@ class CopyOnWrite:
         self._pool = pool
         self._cache = cache
         self.copy = copy
-        self.copied = 0  # blocks, since start
+        self.replaced = 0  # shared blocks, since start
         self.retired: Counter[int] = Counter()
 
     def grow(self, sequence: Sequence, ahead: int) -> int:
@@ -76,7 +76,7 @@ class CopyOnWrite:
         old, new = sequence.blocks[entry], self._take()
         if sequence.ring.shows(entry, sequence.kv_len):
             self.copy(old, new)
-            self.copied += 1
+        self.replaced += 1
         sequence.blocks[entry] = new
         sequence.retired.append((sequence.epoch, old))
         self.retired[old] += 1

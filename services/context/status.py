@@ -40,7 +40,7 @@ def cache_status(ledger: Ledger) -> CacheStatus:
         hit_blocks=counters.hit_blocks,
         inserted_blocks=counters.inserted_blocks,
         evicted_blocks=counters.evicted_blocks,
-        copied_blocks=ledger.cow.copied,
+        replaced_blocks=ledger.cow.replaced,
     )
 
 

@@ -42,7 +42,7 @@ def _cache(reply: PoolReply) -> str:
     return (
         f"prefix cache: {cache.hit_tokens} prompt tokens found in {cache.hit_blocks} blocks, "
         f"{cache.miss_tokens} computed; {cache.inserted_blocks} blocks entered, "
-        f"{cache.evicted_blocks} evicted, {cache.copied_blocks} copied before a write"
+        f"{cache.evicted_blocks} evicted, {cache.replaced_blocks} replaced before a write"
     )
 
 

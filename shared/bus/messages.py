@@ -327,7 +327,7 @@ class CacheStatus(Message):
     hit_blocks: Count = 0
     inserted_blocks: Count = 0
     evicted_blocks: Count = 0
-    copied_blocks: Count = 0  # before a shared block was written to
+    replaced_blocks: Count = 0  # in a table, by one of its own, before a shared block was written to
 
 
 class StatusReply(Message):

@@ -85,7 +85,7 @@ def test_a_wrap_over_shared_blocks_leaves_the_other_sequence_alone(
         plant.wait_finished("a", "b")
         assert plant.answers["a"].tokens == alone
         assert plant.answers["b"].tokens == alone
-        assert plant.pool().cache.copied_blocks > 0
+        assert plant.pool().cache.replaced_blocks > 0
 
 
 def test_a_question_on_a_stream_is_the_plain_request_and_leaves_the_stream_alone(

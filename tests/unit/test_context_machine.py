@@ -375,8 +375,7 @@ class ContextMachine(RuleBasedStateMachine):
     def verifier_is_killed_or_cut_off_while_it_writes(self, data: st.DataObject, commits: int) -> None:
         """Half-written K/V of the next commits: it must never be visible, in whatever sequence."""
         seen = self.known[data.draw(st.sampled_from(sorted(self.known)))]
-        if seen.unanswered:
-            commits = 1
+        commits = min(commits, 2 - seen.unanswered)  # two without an answer, and it waits
         known = len(seen.tokens) + (4 * commits if seen.max_tokens else 0)
         reached = min(seen.covered(), seen.kv_len + commits * 16, known)
         if seen.max_tokens:
