@@ -68,7 +68,8 @@ class SpeculationPlant:
             f'[paths]\nruntime = "{self._runtime}/run"\nmemory = "{self._memory}"\n'
             f'data = "{ROOT}/.ringline"\n'
             f'[models]\ntarget = "smollm2-135m"\ndraft = "{draft_model}"\n'
-            f"[context]\npool_mb = {pool_mb}\nmax_sequences = {max_sequences}\n[verifier]\nthreads = {threads}\n[draft]\nsources = [{quoted}]\n"
+            f"[context]\npool_mb = {pool_mb}\nmax_sequences = {max_sequences}\n"
+            f"[verifier]\nthreads = {threads}\n[draft]\nsources = [{quoted}]\n"
         )
         self._settings = load_settings(self._config)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}

@@ -88,15 +88,17 @@ def test_a_wrap_over_shared_blocks_leaves_the_other_sequence_alone(
         assert plant.pool().cache.replaced_blocks > 0
 
 
+@pytest.mark.parametrize("sources", [(), ("retrieval", "cpu")], ids=["plain", "drafted"])
 def test_a_question_on_a_stream_is_the_plain_request_and_leaves_the_stream_alone(
-    tmp_path: Path, tokenizer: Tokenizer, prefix: list[int]
+    tmp_path: Path, tokenizer: Tokenizer, prefix: list[int], sources: tuple[str, ...]
 ) -> None:
     lines = [log_lines(tokenizer, i, 3) for i in range(0, 6, 3)]
     question = tokenizer.encode_special(QUESTION)
     prompts = [prefix + lines[0] + question, prefix + lines[0] + lines[1] + question]
     alone = answers_alone(tmp_path, prefix, prompts, 50)
-    with SpeculationPlant(tmp_path) as plant:
+    with SpeculationPlant(tmp_path, sources=sources) as plant:
         plant.wait_welcome()
+        plant.wait_joined("verifier", *(["draft"] if sources else []))
         plant.register(prefix, WINDOW)
         plant.append("line", 1, lines[0])
         plant.submit("one", prefix + question, 50, stream="line")
@@ -107,6 +109,7 @@ def test_a_question_on_a_stream_is_the_plain_request_and_leaves_the_stream_alone
         assert plant.answers["one"].tokens == alone[0]
         assert plant.answers["two"].tokens == alone[1]
         assert plant.wait_computed("line").known == len(prompts[1]) - len(question)
+        assert "not drafted" not in plant.log()
 
 
 def test_a_preempted_request_goes_on_to_the_undisturbed_answer(

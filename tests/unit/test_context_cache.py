@@ -31,7 +31,9 @@ def filled(cache: PrefixCache, tokens: list[int], window: int = 64) -> list[int]
     return blocks
 
 
-def found(cache: PrefixCache, tokens: list[int], window: int = 64, prefix: tuple[int, ...] = (1, 2)) -> list[int]:
+def found(
+    cache: PrefixCache, tokens: list[int], window: int = 64, prefix: tuple[int, ...] = (1, 2)
+) -> list[int]:
     return [entry.block for entry in cache.find(cache.root(window, prefix), tokens)]
 
 
