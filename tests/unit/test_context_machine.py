@@ -476,6 +476,6 @@ def label(tokens: list[int], position: int) -> tuple[int, int]:
     return position, hash(tuple(tokens[: position + 1]))
 
 
-EXAMPLES = int(os.environ.get("RINGLINE_MACHINE_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("RINGLINE_MACHINE_EXAMPLES", "250"))
 ContextMachine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=60, deadline=None)
 TestContextAgainstTheModel = ContextMachine.TestCase
