@@ -10,12 +10,13 @@ TEST_MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
 NATIVE := CMakeLists.txt $(shell find shared/native \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \))
 CPP := $(filter %.cpp %.hpp,$(NATIVE))
 
-.PHONY: help demo test lint bench test-native test-asan test-tsan test-arm estimate-a76 build clean clean-data mosquitto
+.PHONY: help demo test test-machine lint bench test-native test-asan test-tsan test-arm estimate-a76 build clean clean-data mosquitto
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MODEL=smollm2-135m]   build, fetch the models, answer the bundled alarms'
 	@echo 'make test                        build, fetch the test models, run every test'
+	@echo 'make test-machine                context against its model, at length'
 	@echo 'make lint | bench | test-native | test-asan | test-tsan | test-arm | estimate-a76 | clean'
 	@echo 'make clean-data                  remove the models, caches and journals in $(DATA)'
 
@@ -24,6 +25,9 @@ demo: build
 
 test: mosquitto build test-native $(TEST_MODELS:%=$(DATA)/models/%.gguf)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-machine: build
+	RINGLINE_MACHINE_EXAMPLES=5000 $(BIN)/python -m pytest tests/unit/test_context_machine.py
 
 lint: $(VENV)/.packages
 	$(BIN)/ruff check .

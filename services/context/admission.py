@@ -1,41 +1,10 @@
-"""Who is let in, and who waits: what a request can need is known before it starts."""
+"""Who can never be let in: what a request can need is known before it starts. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from services.context.limits import Limits
 from services.context.profiles import Profile
-from services.context.sequence import Sequence
 from shared.bus.messages import Submit
-
-
-class WaitingQueue:
-    """Bounded; the most severe first, the earliest among equals."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._waiting: dict[str, Submit] = {}  # by request id, in order of arrival
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._waiting
-
-    def __iter__(self) -> Iterator[Submit]:
-        return iter(sorted(self._waiting.values(), key=lambda submit: -submit.severity))
-
-    def push(self, submit: Submit) -> Submit | None:
-        """Add it. Returns who finds no place: the least severe, and the latest among equals; maybe itself."""
-        self._waiting[submit.request_id] = submit
-        if len(self._waiting) <= self._capacity:
-            return None
-        loser = min(reversed(self._waiting.values()), key=lambda waiting: waiting.severity)
-        return self._waiting.pop(loser.request_id)
-
-    def remove(self, request_id: str) -> Submit | None:
-        return self._waiting.pop(request_id, None)
 
 
 def refusal(submit: Submit, profile: Profile | None, limits: Limits, pool_blocks: int) -> str | None:
@@ -75,24 +44,3 @@ def _too_large(submit: Submit, profile: Profile, limits: Limits, pool_blocks: in
     if blocks > min(pool_blocks, limits.record.blocks):
         return f"it may need {blocks} blocks and the pool has {pool_blocks}: raise context.pool_mb"
     return None
-
-
-def sequence_for(submit: Submit, profile: Profile, seq: int, now: float) -> Sequence:
-    """The sequence of an admitted request, its computed prefix already in the pool."""
-    return Sequence(
-        seq=seq,
-        request_id=submit.request_id,
-        profile=profile.name,
-        severity=submit.severity,
-        ring=profile.ring,
-        tokens=list(submit.tokens),
-        prompt_len=len(submit.tokens),
-        max_tokens=submit.max_tokens,
-        stop_tokens=list(submit.stop_tokens),
-        kv_len=profile.ring.sink,
-        draft_kv_len=profile.draft_kv_len,
-        cached_tokens=profile.ring.sink,
-        started=now,
-        label=submit.label,
-        followed=True,
-    )

@@ -94,16 +94,19 @@ def describe(settings: Settings, pair: Pair) -> tuple[ControlSpec, Limits]:
 
 
 def build(
-    segment: Segment, limits: Limits, send: Callable[[Role, Message], None]
+    segment: Segment,
+    limits: Limits,
+    send: Callable[[Role, Message], None],
+    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Sessions, Writers]:
     """Sessions over the segment's memory: empty ones, or those of an owner that was killed."""
     allocator = BlockAllocator(segment.allocator, segment.spec.n_blocks, True)
     store = RecordStore(segment.records, limits.record)
-    ledger = Ledger(limits, BlockPool(allocator), store, Holds())
-    sessions = Sessions(ledger, send, _new_ids(segment))
+    ledger = Ledger(limits, BlockPool(allocator), store, Holds(), segment.map_pool().copy_block)
+    sessions = Sessions(ledger, send, _new_ids(segment), clock)
     writers = Writers(sessions, segment)
     if segment.recovered:
-        largest = recover(sessions, time.monotonic())
+        largest = recover(sessions, clock())
         segment.next_sequence = max(segment.next_sequence % _SEQUENCE_IDS, largest + 1)
     return sessions, writers
 
@@ -135,6 +138,7 @@ def _loop(
         events = server.poll(_POLL_S)
         for peer, event in events:
             protocol.handle(peer, event)
+        sessions.expire()
         now = time.monotonic()
         if now - lost_check >= _LOST_CHECK_S:
             lost_check = now

@@ -20,7 +20,7 @@ def _extent_error(sequence: Sequence, commit: Commit, limits: Limits) -> str | N
     if commit.written > max(limits.chunk, limits.step):
         return f"{commit.written} positions written, {max(limits.chunk, limits.step)} at most are possible"
     reached = commit.kv_len + commit.written
-    known = len(sequence.tokens) + len(commit.tokens)
+    known = sequence.known + len(commit.tokens)
     if reached > known:
         return f"{reached} positions written, {known} tokens known"
     if not sequence.covers(reached):
@@ -43,7 +43,7 @@ def _root_error(sequence: Sequence, commit: Commit, reached: int, known: int) ->
 
 def _prefix_error(commit: Commit, reached: int, known: int) -> str | None:
     if commit.tokens:
-        return "a prefix has no answer"
+        return "a prefix or a stream has no answer"
     return "a prefix ended before it was computed" if commit.finish and reached < known else None
 
 

@@ -24,6 +24,7 @@ class Limits:
     chunk: int
     step: int
     max_sequences: int
+    max_streams: int
     max_waiting: int
     record: RecordShape
 
@@ -31,6 +32,8 @@ class Limits:
     def of(cls, settings: Settings, geometry: KvGeometry, n_vocab: int, context_length: int) -> Limits:
         chunk, step = settings.verifier.prefill_chunk, settings.verifier.node_budget + 1
         profiles = (_DEFAULT, *settings.profiles)
+        sequences = settings.context.max_sequences + settings.context.max_streams
+        sequences = settings.context.max_sequences + settings.context.max_streams
         longest = max(chunk, step)
         return cls(
             n_vocab=n_vocab,
@@ -38,11 +41,12 @@ class Limits:
             chunk=chunk,
             step=step,
             max_sequences=settings.context.max_sequences,
+            max_streams=settings.context.max_streams,
             max_waiting=settings.context.max_waiting,
             record=RecordShape(
-                slots=settings.context.max_sequences + 2 * MAX_PROFILES + FINISHED,
+                slots=sequences + settings.context.max_streams + 2 * MAX_PROFILES + FINISHED,
                 blocks=min(geometry.n_blocks, max(_table_size(profile, longest) for profile in profiles)),
-                tokens=max(_sink_at_most(p) + p.window + p.max_tokens for p in profiles),
+                tokens=max(_sink_at_most(p) + 2 * p.window + p.max_tokens for p in profiles),
             ),
         )
 

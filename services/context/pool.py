@@ -1,4 +1,4 @@
-"""Which blocks are free, promised or in use. K/V itself is none of context's business."""
+"""Blocks with reference counts. Whose they are is the ledger's business, K/V itself the engine's."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from shared.native import BlockAllocator
 
 
 class BlockPool:
-    """Blocks with reference counts, and promises: a sequence is admitted only when the blocks it may still
-    need are there, so that it never waits for memory half-way (nothing is preempted, nothing deadlocks)."""
-
     def __init__(self, allocator: BlockAllocator) -> None:
         self._allocator = allocator
-        self._promised = 0
         self.peak = self.total - allocator.n_free  # most blocks in use at once
 
     @property
@@ -25,30 +21,16 @@ class BlockPool:
     def free(self) -> int:
         return self._allocator.n_free
 
-    @property
-    def available(self) -> int:
-        """Free and promised to nobody."""
-        return self.free - self._promised
+    def references(self, block: int) -> int:
+        return self._allocator.references(block)
 
-    def promise(self, count: int) -> None:
-        if count > self.available:
-            raise ValueError(f"{count} blocks promised, {self.available} are available")
-        self._promised += count
-
-    def forgive(self, count: int) -> None:
-        """Take back a promise of `count` blocks that are no longer needed."""
-        if count > self._promised:
-            raise ValueError(f"{count} blocks forgiven, {self._promised} are promised")
-        self._promised -= count
-
-    def take(self, count: int) -> list[int]:
-        """Blocks that were promised, each with one reference."""
-        self.forgive(count)
-        blocks = [self._allocator.allocate() for _ in range(count)]
-        if -1 in blocks:
-            raise RuntimeError("a promised block is not there: the allocator and its users disagree")
+    def take(self) -> int | None:
+        """A free block with one reference; None when there is none."""
+        block = self._allocator.allocate()
+        if block < 0:
+            return None
         self.peak = max(self.peak, self.total - self.free)
-        return blocks
+        return block
 
     def retain(self, blocks: Iterable[int]) -> None:
         for block in blocks:

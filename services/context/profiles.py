@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.context.ledger import Ledger
-from services.context.sequence import Ring, Sequence
+from services.context.sequence import UNOPENED, Ring, Sequence
 from shared.bus.messages import RegisterProfile
 from shared.config.settings import MAX_PROFILES
 
@@ -78,10 +78,8 @@ class Profiles:
         """Open the sequence that computes the prefix; None when it is not wanted or there is no room yet."""
         if not profile.wanted or profile.ready or profile.computing or profile.problem:
             return None
-        if not self._ledger.can_open(profile.ring.sink_blocks):
-            return None
         sequence = Sequence(
-            seq=new_id(),
+            seq=UNOPENED,
             request_id="",
             profile=profile.name,
             severity=3,
@@ -92,7 +90,10 @@ class Profiles:
             stop_tokens=[],
             started=now,
         )
-        self._ledger.open(sequence, [])
+        if not self._ledger.can_open(sequence):
+            return None
+        sequence.seq = new_id()
+        self._ledger.open(sequence)
         profile.computing = sequence
         return sequence
 

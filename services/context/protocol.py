@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from services.context.pool_map import pool_reply
 from services.context.sessions import Sessions
 from services.context.status import status_reply
 from services.context.writers import Writers
@@ -16,9 +17,12 @@ from shared.bus.messages import (
     CommitFailed,
     Message,
     PlaneFilled,
+    PoolRequest,
     RegisterProfile,
     SeqReleased,
     StatusRequest,
+    StreamAppend,
+    StreamClose,
     Submit,
 )
 from shared.bus.server import Peer
@@ -115,14 +119,22 @@ class Protocol:
                 self._sessions.submit(message)
             case Cancel(request_id=request_id):
                 self._sessions.cancel(request_id)
+            case StreamAppend():
+                self._sessions.streams.append(message)
+            case StreamClose(stream=stream):
+                self._sessions.streams.close(stream)
             case _:
                 return False
         return True
 
     def _from_status(self, peer: Peer, message: Message) -> bool:
-        if not isinstance(message, StatusRequest):
-            return False
-        self._reply(peer, status_reply(self._sessions, self._segment, self._peers()))
+        match message:
+            case StatusRequest():
+                self._reply(peer, status_reply(self._sessions, self._segment, self._peers()))
+            case PoolRequest():
+                self._reply(peer, pool_reply(self._sessions, self._segment))
+            case _:
+                return False
         return True
 
 

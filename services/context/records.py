@@ -24,6 +24,8 @@ import msgpack
 import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
+from services.context.sequence import Sequence
+
 _HEAD = struct.Struct("=IIQ")
 _FIELD_BYTES = 4096  # every field but the block table, at its longest
 _BYTES_PER_BLOCK = 5  # of a msgpack integer
@@ -35,7 +37,7 @@ Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class Record(BaseModel):
-    """A sequence or (kind "profile") a pinned prefix. Its tokens are stored beside it."""
+    """A sequence or (kind "profile") a pinned prefix. Its tokens, from `first` on, are stored beside it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -47,6 +49,7 @@ class Record(BaseModel):
     sink: Count
     window: Annotated[int, Field(ge=1, lt=2**53)]
     ring: Count
+    first: Count
     n_tokens: Count
     prompt_len: Count
     max_tokens: Count
@@ -55,13 +58,48 @@ class Record(BaseModel):
     draft_kv_len: Count
     epoch: Count
     blocks: list[Count]
-    shared: Count
+    stream: Annotated[str, Field(max_length=128)]
+    serial: Count
+    forked: bool
     cached_tokens: Count
     passes: Count
     drafted: Count
     accepted: Count
     finish: Annotated[str, Field(max_length=16)]
     token_crc: Count = 0
+
+
+def record_of(
+    sequence: Sequence, kind: Literal["sequence", "profile"] = "sequence", blocks: list[int] | None = None
+) -> Record:
+    """What is kept of a sequence; `blocks` instead of its whole table."""
+    return Record.model_construct(
+        kind=kind,
+        seq=sequence.seq,
+        request_id=sequence.request_id,
+        profile=sequence.profile,
+        severity=sequence.severity,
+        sink=sequence.ring.sink,
+        window=sequence.ring.window,
+        ring=sequence.ring.capacity,
+        first=sequence.first,
+        n_tokens=len(sequence.tokens),
+        prompt_len=sequence.prompt_len,
+        max_tokens=sequence.max_tokens,
+        stop_tokens=sequence.stop_tokens,
+        kv_len=sequence.kv_len,
+        draft_kv_len=sequence.draft_kv_len,
+        epoch=sequence.epoch,
+        blocks=sequence.blocks if blocks is None else blocks,
+        stream=sequence.stream,
+        serial=sequence.serial,
+        forked=sequence.forked,
+        cached_tokens=sequence.cached_tokens,
+        passes=sequence.passes,
+        drafted=sequence.drafted,
+        accepted=sequence.accepted,
+        finish=sequence.finish,
+    )
 
 
 @dataclass(frozen=True)

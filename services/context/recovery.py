@@ -27,10 +27,13 @@ def recover(sessions: Sessions, now: float) -> int:
     pinned = {slot for slot, (kind, _) in loaded.items() if kind == "profile"}
     found = [sequence for _, sequence in loaded.values()]
     # Pins first: they decide what is shared. Then in order of age, so that a contradiction costs the younger.
-    kept = _consistent(ledger, sorted(found, key=lambda s: (s.slot not in pinned, s.seq)))
+    pins = [sequence for sequence in found if sequence.slot in pinned]
+    others = _newest([sequence for sequence in found if sequence.slot not in pinned])
+    kept = _consistent(ledger, pins + sorted(others, key=lambda s: s.seq))
     for sequence in found:
         if sequence not in kept:
-            _log.warning("a session record contradicts others and was dropped", seq=sequence.seq)
+            if all(sequence.seq != other.seq for other in kept):
+                _log.warning("a session record contradicts others and was dropped", seq=sequence.seq)
             ledger.store.clear(sequence.slot)
     ledger.pool.rebuild(sequence.blocks for sequence in kept)
     for sequence in kept:
@@ -52,30 +55,46 @@ def _sequence(slot: int, now: float, record: Record, tokens: list[int]) -> tuple
 
 
 def _consistent(ledger: Ledger, sequences: list[Sequence]) -> list[Sequence]:
-    """Those that make sense alone and together: a block is one sequence's own, or shared, never both."""
-    own: set[int] = set()
-    shared: set[int] = set()
+    """Those that make sense alone and together: what one may be writing, no other one may hold."""
+    writing: set[int] = set()
+    held: set[int] = set()
     kept = []
     for sequence in sequences:
-        head, tail = set(sequence.blocks[: sequence.shared]), set(sequence.blocks[sequence.shared :])
-        if _plausible(ledger, sequence) and not head & own and not tail & (own | shared):
+        if not _plausible(ledger, sequence):
+            continue
+        blocks, own = set(sequence.blocks), _own(ledger, sequence)
+        if not blocks & writing and not own & held:
             kept.append(sequence)
-            own |= tail
-            shared |= head
+            writing |= own
+            held |= blocks
     return kept
+
+
+def _own(ledger: Ledger, sequence: Sequence) -> set[int]:
+    """Blocks that the next two commits may write into."""
+    ahead = sequence.ahead(ledger.limits.chunk, ledger.limits.step)
+    entries = sequence.ring.entries(sequence.kv_len, ahead)
+    return {sequence.blocks[entry] for entry in entries if entry < len(sequence.blocks)}
+
+
+def _newest(found: list[Sequence]) -> list[Sequence]:
+    """One record of each sequence: a stream that was moving to another slot has two."""
+    newest: dict[int, Sequence] = {}
+    for sequence in sorted(found, key=lambda s: (s.epoch, s.known, s.first)):
+        newest[sequence.seq] = sequence
+    return list(newest.values())
 
 
 def _plausible(ledger: Ledger, sequence: Sequence) -> bool:
     """What every record of this program and this configuration fulfils."""
     blocks, ring, limits = sequence.blocks, sequence.ring, ledger.limits
-    n = len(sequence.tokens)
     return (
         len(set(blocks)) == len(blocks)
         and all(block < ledger.pool.total for block in blocks)
-        and sequence.shared <= max(len(blocks), ring.sink_blocks)
-        and len(blocks) <= sequence.worst_blocks()
+        and len(blocks) <= max(sequence.worst_blocks(), ring.sink_blocks)
         and ring == limits.ring(ring.sink, ring.window)
-        and max(sequence.kv_len, sequence.draft_kv_len, sequence.prompt_len) <= n <= sequence.end
+        and sequence.first <= sequence.kv_len
+        and max(sequence.kv_len, sequence.draft_kv_len, sequence.prompt_len) <= sequence.known <= sequence.end
         and (bool(sequence.finish) or sequence.covers(sequence.kv_len))
         and all(token < limits.n_vocab for token in sequence.tokens)
     )
@@ -91,6 +110,6 @@ def _adopt_pin(sessions: Sessions, sequence: Sequence) -> None:
 def _resume_prefixes(sessions: Sessions) -> None:
     """Prefixes that were being computed go on."""
     for sequence in sessions.ledger.live.values():
-        if not sequence.request_id:
+        if sequence.kind == "prefix":
             profile = Profile(sequence.profile, list(sequence.tokens), sequence.ring, computing=sequence)
             sessions.profiles.adopt(profile)

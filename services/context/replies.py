@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import get_args
 
 from services.context.sequence import Sequence
-from shared.bus.messages import Accepted, Finished, FinishReason, SeqState, Submit
+from services.context.waiting import Waiting
+from shared.bus.messages import Accepted, Finished, FinishReason, Message, SeqState, Tokens
 
 
 def state(sequence: Sequence, tokens: list[int], first_block: int) -> SeqState:
@@ -38,14 +39,28 @@ def finished(sequence: Sequence, detail: str) -> Finished:
     )
 
 
-def finished_unstarted(submit: Submit) -> Finished:
+def finished_waiting(waiting: Waiting, reason: FinishReason) -> Finished:
+    """The end of a request that was not live: it had not begun, or was paused."""
+    if waiting.paused is not None:
+        waiting.paused.finish = reason
+        return finished(waiting.paused, "")
     return Finished(
-        request_id=submit.request_id,
-        reason="cancelled",
-        prompt_tokens=len(submit.tokens),
+        request_id=waiting.submit.request_id,
+        reason=reason,
+        prompt_tokens=len(waiting.submit.tokens),
         answer_tokens=0,
         cached_tokens=0,
         passes=0,
         drafted=0,
         accepted=0,
     )
+
+
+def replay(sequence: Sequence) -> list[Message]:
+    """What has been said of a request so far."""
+    messages: list[Message] = [accepted(sequence)]
+    if sequence.answer_len:
+        messages.append(Tokens(request_id=sequence.request_id, index=0, tokens=sequence.answer))
+    if sequence.finish in get_args(FinishReason):
+        messages.append(finished(sequence, ""))
+    return messages

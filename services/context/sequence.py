@@ -1,17 +1,27 @@
 """One token history: its ring, its block table, and how far it has come.
 
-tokens   [ prompt ............................ | answer ......... ]   n known
-in pool  [ 0 ................................ kv_len )                kv_len == n - 1 while it decodes
+tokens   [ forgotten | prompt or stream ....... | answer ......... ]   positions first ... known
+in pool  [ 0 ................................ kv_len )                kv_len == known - 1 while it decodes
 slots    [ sink: S, shared with the profile | ring: N, wraps ]        Slot(p), see `Ring`
+
+Three kinds: a request has an answer and ends; a stream is appended to and never ends by itself; a prefix is a
+profile's sink while it is computed. Only a stream, and what was forked from one, forgets old tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Literal
 
+from services.context.prefix_cache import Chain
 from shared.bus.messages import SeqOpen
 from shared.kv import blocks_of
 from shared.native import BLOCK_TOKENS
+
+Kind = Literal["request", "stream", "prefix"]
+UNOPENED = 0  # a sequence gets its id when it is opened
+ENDLESS = 2**53 - 1  # end of a stream: the largest position there is
 
 
 @dataclass(frozen=True)
@@ -45,10 +55,34 @@ class Ring:
             return blocks_of(positions)
         return self.sink_blocks + blocks_of(min(positions - self.sink, self.capacity))
 
+    def entries(self, begin: int, end: int) -> Iterator[int]:
+        """Table entries that positions [begin, end) are written to, each once, in the order of writing."""
+        if begin >= end:
+            return
+        if begin < self.sink:
+            yield from range(begin // BLOCK_TOKENS, blocks_of(min(end, self.sink)))
+        first = max(begin, self.sink) - self.sink
+        first -= first % BLOCK_TOKENS
+        last = min(end - self.sink, first + self.capacity)
+        for offset in range(first, last, BLOCK_TOKENS):
+            yield self.sink_blocks + offset % self.capacity // BLOCK_TOKENS
+
+    def shows(self, entry: int, length: int) -> bool:
+        """Whether a token at position `length` sees a position below it that this table entry holds."""
+        if entry < self.sink_blocks:
+            return entry * BLOCK_TOKENS < length
+        if length <= self.sink:
+            return False
+        newest = length - 1
+        start = (entry - self.sink_blocks) * BLOCK_TOKENS
+        behind_start = (newest - self.sink - start) % self.capacity
+        newest -= max(0, behind_start - (BLOCK_TOKENS - 1))
+        return newest >= max(self.sink, length - self.window + 1)
+
 
 @dataclass
 class Sequence:
-    """A live or finished sequence. `max_tokens` 0: a profile's prefix, which is only computed."""
+    """A live or finished sequence. `max_tokens` 0: it is only computed. `tokens[i]` is at `first + i`."""
 
     seq: int
     request_id: str
@@ -63,7 +97,10 @@ class Sequence:
     draft_kv_len: int = 0
     epoch: int = 0
     blocks: list[int] = field(default_factory=list)
-    shared: int = 0  # first table entries that are the profile's
+    first: int = 0  # tokens before this position are forgotten
+    stream: str = ""  # its own name; "" unless it is a stream
+    serial: int = 0  # of a stream: the last append
+    forked: bool = False  # from a stream: it cannot be computed again
     cached_tokens: int = 0
     passes: int = 0
     drafted: int = 0
@@ -72,32 +109,56 @@ class Sequence:
     slot: int = -1  # of its record
     started: float = 0.0  # monotonic seconds
     label: str = ""  # for people; not kept over a restart of context, the gateway submits again
+    deadline: float | None = None  # monotonic seconds
     followed: bool = False  # the gateway that is joined now has submitted it and has every token so far
+    chain: Chain = field(default_factory=Chain)  # its blocks in the prefix cache
+    retired: list[tuple[int, int]] = field(default_factory=list)  # (epoch, block), see cow.py
+
+    @property
+    def kind(self) -> Kind:
+        if self.stream:
+            return "stream"
+        return "request" if self.request_id else "prefix"
+
+    @property
+    def known(self) -> int:
+        """Positions whose token is known."""
+        return self.first + len(self.tokens)
+
+    @property
+    def pending(self) -> int:
+        """Known tokens that are not computed."""
+        return self.known - self.kv_len
 
     @property
     def end(self) -> int:
         """No position at or behind this one is ever written."""
-        return self.prompt_len + self.max_tokens
+        return ENDLESS if self.stream else self.prompt_len + self.max_tokens
 
     @property
     def answer_len(self) -> int:
-        return len(self.tokens) - self.prompt_len
+        return self.known - self.prompt_len
 
     @property
     def answer(self) -> list[int]:
-        return self.tokens[self.prompt_len :]
+        return self.tokens[self.prompt_len - self.first :]
 
     def worst_blocks(self) -> int:
         """Blocks it holds when its answer is as long as allowed, the shared ones included."""
         return self.ring.table_size(self.end)
 
-    def missing_blocks(self, chunk: int, step: int) -> int:
-        """Blocks to add so that the next two commits find theirs.
+    def ahead(self, chunk: int, step: int) -> int:
+        """End of what the next two commits may write.
 
-        A commit computes at most `chunk` positions of the prompt, or `step` positions behind it.
+        A commit computes at most `chunk` known positions, or `step` positions behind them if it answers.
         """
-        ahead = min(self.kv_len + 2 * max(chunk, step), len(self.tokens) + 2 * step, self.end)
-        return max(0, self.ring.table_size(ahead) - len(self.blocks))
+        answer = 2 * step if self.max_tokens else 0
+        return min(self.kv_len + 2 * max(chunk, step), self.known + answer, self.end)
+
+    def overwritable(self) -> list[int]:
+        """Blocks of its table that it may still write into before it ends."""
+        entries = self.ring.entries(self.kv_len, self.end)
+        return [self.blocks[entry] for entry in entries if entry < len(self.blocks)]
 
     def covers(self, position: int) -> bool:
         """Whether every position below `position` has a block."""
@@ -107,6 +168,7 @@ class Sequence:
         return SeqOpen(
             seq=self.seq,
             epoch=self.epoch,
+            first=self.first,
             tokens=list(self.tokens),
             prompt_len=self.prompt_len,
             kv_len=self.kv_len,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from services.draft.mailbox import Item
 from services.draft.sequences import DraftSequence, Leaf
-from shared.bus.messages import PlaneFilled, Proposal, SeqClose, SeqOpen, SeqState, Source
+from shared.bus.messages import PlaneFilled, Proposal, SeqAppend, SeqClose, SeqOpen, SeqState, Source
 from shared.config.settings import KvFormat
 from shared.kv import DRAFT_PLANE
 from shared.native import KvPool, Model, Scratch
@@ -67,7 +67,7 @@ class CpuDrafter:
 
     def take(self, items: list[Item]) -> None:
         """Bring every sequence to its newest state."""
-        states: dict[int, list[SeqState]] = {}
+        states: dict[int, list[SeqState | SeqAppend]] = {}
         for item in items:
             match item:
                 case KvPool():
@@ -76,7 +76,7 @@ class CpuDrafter:
                     self._open(item)
                 case SeqClose():
                     self._close(item.seq)
-                case SeqState():
+                case SeqState() | SeqAppend():
                     states.setdefault(item.seq, []).append(item)
         for seq, news in states.items():
             if seq in self._sequences:
@@ -101,11 +101,11 @@ class CpuDrafter:
         if sequence is not None:
             self._remap(self._scratch.drop(sequence.view))
 
-    def _follow(self, sequence: DraftSequence, states: list[SeqState]) -> None:
+    def _follow(self, sequence: DraftSequence, states: list[SeqState | SeqAppend]) -> None:
         new = sequence.follow(states)
         if new is None:
             raise ValueError("a state is missing")
-        if not new:
+        if not new or not sequence.answers:
             return
         path, survives = sequence.walk(new)
         if not path:
@@ -136,11 +136,11 @@ class CpuDrafter:
 
     def _catch_up(self, sequence: DraftSequence) -> None:
         n = min(CHUNK, sequence.behind, sequence.room)
-        begin = sequence.view.length
-        tokens = np.array(sequence.tokens[begin : begin + n], np.int32)
+        tokens = np.array(sequence.next_tokens(n), np.int32)
         self._make_room(n)
         first = self._forward([sequence], np.zeros(n, np.int32), tokens, None, np.zeros(0, np.int32))
         self._commit(sequence, np.arange(first, first + n, dtype=np.int32))
+        sequence.forget_computed()
         self._remap(self._scratch.drop(sequence.view))
 
     def _draft(self, leaves: list[tuple[DraftSequence, Leaf]]) -> None:

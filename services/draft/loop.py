@@ -13,7 +13,7 @@ from services.draft.mailbox import Mailbox
 from services.draft.retrieval import Confidence, Retrieval
 from shared.bus.client import BusClient
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import Message, Proposal, SeqClose, SeqOpen, SeqReleased, SeqState
+from shared.bus.messages import Message, Proposal, SeqAppend, SeqClose, SeqOpen, SeqReleased, SeqState
 from shared.kv import Attached, LatePool
 
 IDLE_S = 0.2  # how long an idle loop sleeps before it looks at its stop event
@@ -82,6 +82,9 @@ class Loop:
         match message:
             case SeqState():
                 self._state(message)
+            case SeqAppend():
+                if self._mailbox is not None:
+                    self._mailbox.put(message)
             case SeqOpen():
                 self._open(message)
             case SeqClose():
@@ -94,7 +97,9 @@ class Loop:
             self._mailbox.put(snapshot)
         if self._retrieval and snapshot.max_tokens > 0:
             source = Retrieval(snapshot.tokens, self._confidence)
-            self._followed[snapshot.seq] = Followed(snapshot.epoch, len(snapshot.tokens), source)
+            self._followed[snapshot.seq] = Followed(
+                snapshot.epoch, snapshot.first + len(snapshot.tokens), source
+            )
             self._propose(snapshot.seq)
 
     def _state(self, state: SeqState) -> None:

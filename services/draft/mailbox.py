@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import TypeAlias
 
-from shared.bus.messages import SeqClose, SeqOpen, SeqState
+from shared.bus.messages import SeqAppend, SeqClose, SeqOpen, SeqState
 from shared.native import KvPool
 
-Item: TypeAlias = SeqOpen | SeqState | SeqClose | KvPool
+Item: TypeAlias = SeqOpen | SeqState | SeqAppend | SeqClose | KvPool
 
 
 class Mailbox:
@@ -74,7 +74,7 @@ class Mailbox:
         if isinstance(item, KvPool):
             self._items.clear()
             self._ended |= self._with_reader
-        elif not isinstance(item, SeqState):
+        elif not isinstance(item, SeqState | SeqAppend):
             self._items = [i for i in self._items if isinstance(i, KvPool) or i.seq != item.seq]
         if isinstance(item, SeqClose):
             if item.seq not in self._with_reader:

@@ -3,6 +3,8 @@
 tokens   0 ……… view.length …………… root        trie
          in the plane │  behind      │ ──┬── computed (tag = scratch slot) ── leaf (tag = -1)
                                          └── leaf
+
+Kept are the tokens from `first` on: those that were not in the plane when the snapshot came.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shared.bus.messages import SeqOpen, SeqState
+from shared.bus.messages import SeqAppend, SeqOpen, SeqState
 from shared.native import KvPool, SequenceView
 from shared.tree import Node, TokenTrie
 
 NOT_COMPUTED = -1
+MOST_BEHIND = 1 << 16  # tokens of a stream that are kept to be computed; then it is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,36 +36,60 @@ class DraftSequence:
         self.seq = snapshot.seq
         self.epoch = snapshot.epoch
         self.severity = snapshot.severity
-        self.tokens = list(snapshot.tokens)
+        if snapshot.draft_kv_len < snapshot.first:
+            raise ValueError(f"what follows position {snapshot.draft_kv_len} is forgotten")
+        last = snapshot.first + len(snapshot.tokens) - 1
+        self.first = max(snapshot.first, min(snapshot.draft_kv_len, last))
+        self.tokens = snapshot.tokens[self.first - snapshot.first :]
         self.answers = snapshot.max_tokens > 0
         self._answer_end = snapshot.prompt_len + snapshot.max_tokens
         self._stop = frozenset(snapshot.stop_tokens)
         self.view = SequenceView(pool, plane, snapshot.sink, snapshot.ring, snapshot.window)
         self.view.set_blocks(0, np.array(snapshot.blocks, np.int32))
         self.view.length = snapshot.draft_kv_len
-        self.trie = TokenTrie(len(self.tokens))
+        self.trie = TokenTrie(self.known)
         self.root_slot = NOT_COMPUTED
+
+    @property
+    def known(self) -> int:
+        return self.first + len(self.tokens)
 
     @property
     def behind(self) -> int:
         """Tokens to compute before drafting can begin: all but the root, all when nothing is drafted."""
-        return len(self.tokens) - int(self.answers) - self.view.length
+        return self.known - int(self.answers) - self.view.length
 
     @property
     def room(self) -> int:
         return self.view.covered() - self.view.length
 
-    def follow(self, states: list[SeqState]) -> list[int] | None:
-        """Take states in order; the new tokens, or None when one is missing."""
+    def follow(self, news: list[SeqState | SeqAppend]) -> list[int] | None:
+        """Take news in order; the new tokens, or None when something is missing."""
         new: list[int] = []
-        for state in states:
-            if state.epoch != self.epoch + 1:
+        for state in news:
+            if isinstance(state, SeqState):
+                if state.epoch != self.epoch + 1:
+                    return None
+                self.epoch = state.epoch
+            elif state.known != self.known + len(new):
                 return None
-            self.epoch = state.epoch
             self.view.set_blocks(state.first_block, np.array(state.blocks, np.int32))
             new += state.tokens
         self.tokens += new
+        if len(self.tokens) > MOST_BEHIND and not self.answers:
+            raise ValueError(f"a stream is {len(self.tokens)} tokens ahead")
         return new
+
+    def next_tokens(self, n: int) -> list[int]:
+        """The first n that are not in the plane."""
+        begin = self.view.length - self.first
+        return self.tokens[begin : begin + n]
+
+    def forget_computed(self) -> None:
+        """Of a stream only what is still to be computed is kept."""
+        if not self.answers:
+            self.tokens = self.tokens[self.view.length - self.first :]
+            self.first = self.view.length
 
     def walk(self, new: list[int]) -> tuple[list[int], bool]:
         """Move the trie behind the new tokens.
@@ -87,7 +114,7 @@ class DraftSequence:
 
     def leaf(self, depth: int, floor: float) -> Leaf | None:
         """The likeliest token to compute next, None when the tree is deep enough or unlikely further on."""
-        levels = min(depth, self._answer_end - len(self.tokens)) - 1
+        levels = min(depth, self._answer_end - self.known) - 1
         if levels < 0:
             return None
         if self.root_slot == NOT_COMPUTED:

@@ -17,8 +17,9 @@ from services.launcher.check import check_plant
 from services.launcher.container_health import end_if_hung
 from services.launcher.lock import sole_launcher
 from services.launcher.machine import check_machine
+from services.launcher.pool import show_pool
 from services.launcher.process_table import processes
-from services.launcher.status import EXPECTED, NotAlive, ask_status, missing, show
+from services.launcher.status import EXPECTED, NotAlive, ask_pool, ask_status, missing, show
 from services.launcher.supervisor import Supervisor
 from services.launcher.watchdog import Watchdog
 from shared.bus.endpoints import Endpoints
@@ -104,6 +105,19 @@ def _end_if_hung(settings: Settings, watched: str | None, reply: StatusReply | N
     why = None if watched is None else end_if_hung(settings, watched, reply)
     if why is not None:
         raise NotAlive(f"{watched} {why}; killed")
+
+
+@app.command()
+def pool(
+    config: Config,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False,
+) -> None:
+    """Show the K/V pool: geometry, whose the blocks are, the prefix cache, the sequences."""
+    reply = ask_pool(load_settings(config))
+    if as_json:
+        print(reply.model_dump_json(indent=2))
+    else:
+        show_pool(reply, Console())
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +13,15 @@ from rich.text import Text
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints, socket_file
 from shared.bus.events import Joined
-from shared.bus.messages import Hello, ServiceStatus, StatusReply, StatusRequest
+from shared.bus.messages import (
+    Hello,
+    Message,
+    PoolReply,
+    PoolRequest,
+    ServiceStatus,
+    StatusReply,
+    StatusRequest,
+)
 from shared.config.errors import RinglineError
 from shared.config.settings import Settings
 
@@ -21,6 +30,7 @@ busy for: how long its loop has been in one step; a forward pass is one"""
 _SEQUENCES = """alarm: its id; empty where a profile's prompt is computed
 tokens: prompt and answer so far, of which "in pool" have their K/V there
 blocks: of 16 tokens each, of which "shared" belong to the profile"""
+R = TypeVar("R", bound=Message)
 EXPECTED = ("context", "verifier", "draft", "gateway")
 
 
@@ -30,23 +40,32 @@ class NotAlive(RinglineError):
 
 def ask_status(settings: Settings, timeout_s: float = 3.0) -> StatusReply:
     """Context's view of the plant; NotAlive when nothing runs or context does not answer."""
+    return _ask(settings, StatusRequest(), StatusReply, timeout_s)
+
+
+def ask_pool(settings: Settings, timeout_s: float = 3.0) -> PoolReply:
+    """Whose the blocks are; NotAlive like `ask_status`."""
+    return _ask(settings, PoolRequest(), PoolReply, timeout_s)
+
+
+def _ask(settings: Settings, question: Message, kind: type[R], timeout_s: float) -> R:
     endpoints = Endpoints.of(settings.paths)
     if not socket_file(endpoints.control).exists():
         raise NotAlive(f"nothing runs in {settings.paths.runtime}; start it with: ringline up --config FILE")
     client = BusClient(endpoints, Hello(role="status", incarnation=time.monotonic_ns(), pid=os.getpid()))
     client.start()
     try:
-        return _exchange(client, settings, time.monotonic() + timeout_s)
+        return _exchange(client, question, kind, settings, time.monotonic() + timeout_s)
     finally:
         client.close("status shown")
 
 
-def _exchange(client: BusClient, settings: Settings, deadline: float) -> StatusReply:
+def _exchange(client: BusClient, question: Message, kind: type[R], settings: Settings, deadline: float) -> R:
     while (left := deadline - time.monotonic()) > 0:
         event = client.receive(left)
         if isinstance(event, Joined):
-            client.send(StatusRequest())
-        elif isinstance(event, StatusReply):
+            client.send(question)
+        elif isinstance(event, kind):
             return event
     raise NotAlive(
         f"context does not answer in {settings.paths.runtime}: it is starting, has hung or was killed; "

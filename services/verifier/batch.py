@@ -107,7 +107,8 @@ def compose(ready: Sequence[C], limits: Limits) -> Plan[C]:
     plan: Plan[C] = Plan()
     prefilling = [s for s in able if not s.decoding and s.pending > 0]
     if prefilling:
-        first = min(prefilling, key=lambda s: (-s.severity, s.seq))
+        # Streams and prefixes have no answer that somebody waits for.
+        first = min(prefilling, key=lambda s: (-s.severity, s.answer_left == 0, s.seq))
         length = min(limits.prefill_chunk, first.pending, first.room)
         plan.chunk = Chunk(first, length, length == first.pending)
     decoding = [s for s in able if s.decoding]

@@ -17,7 +17,6 @@ from shared.native import Model, Scratch, SequenceView
 from shared.tree import Selection
 
 _COMPUTED = Verdict([], [], None)  # a chunk that is not the last, or of a sequence that is only computed
-_COMPUTED_ALL = Verdict([], [], "length")
 
 
 @dataclass(slots=True)
@@ -103,10 +102,8 @@ class Engine:
 
 def _judge_chunk(chunk: Chunk[Sequence], choices: Seq[int]) -> Outcome:
     sequence = chunk.sequence
-    if not chunk.last:
+    if not chunk.last or sequence.answer_left == 0:
         return Outcome(sequence, chunk.length, _COMPUTED)
-    if sequence.answer_left == 0:
-        return Outcome(sequence, chunk.length, _COMPUTED_ALL)
     verdict = accept_greedy([-1], [-1], choices[:1], sequence.stop, sequence.answer_left)
     return Outcome(sequence, chunk.length, verdict)
 

@@ -19,6 +19,7 @@ from shared.bus.messages import (
     CommitFailed,
     Message,
     Proposal,
+    SeqAppend,
     SeqClose,
     SeqOpen,
     SeqReleased,
@@ -152,7 +153,7 @@ class Loop:
         match message:
             case Proposal():
                 self._propose(message)
-            case SeqState():
+            case SeqState() | SeqAppend():
                 self._confirm(message)
             case SeqOpen():
                 self._open(message)
@@ -175,20 +176,20 @@ class Loop:
         else:
             self._sequences[snapshot.seq] = sequence
 
-    def _confirm(self, state: SeqState) -> None:
-        sequence = self._sequences.get(state.seq)
+    def _confirm(self, news: SeqState | SeqAppend) -> None:
+        sequence = self._sequences.get(news.seq)
         if sequence is None:
             return
         try:
-            agreed = sequence.confirm(state)
+            agreed = sequence.append(news) if isinstance(news, SeqAppend) else sequence.confirm(news)
         except (ValueError, TypeError) as error:
-            self._fail(state.seq, state.epoch, str(error))
+            self._fail(news.seq, sequence.epoch, str(error))
         else:
             if not agreed:
-                self._resynchronise(sequence, state)
+                self._resynchronise(sequence)
 
-    def _resynchronise(self, sequence: Sequence, state: SeqState) -> None:
-        _log.warning("out of step", seq=sequence.seq, epoch=sequence.epoch, context_epoch=state.epoch)
+    def _resynchronise(self, sequence: Sequence) -> None:
+        _log.warning("out of step", seq=sequence.seq, epoch=sequence.epoch, known=sequence.known)
         del self._sequences[sequence.seq]
         self._ask_for_snapshot(sequence.seq, sequence.view.length)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from services.verifier.acceptance import Verdict
 from services.verifier.deferral import Patience
-from shared.bus.messages import SeqOpen, SeqState
+from shared.bus.messages import SeqAppend, SeqOpen, SeqState
 from shared.native import KvPool, SequenceView
 from shared.tree import Selection, TokenTrie
 
@@ -22,20 +22,21 @@ class Sequence:
 
     def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int, now: float) -> None:
         """ValueError when the snapshot contradicts itself or names blocks that the pool does not have."""
-        if not snapshot.kv_len <= len(snapshot.tokens) >= snapshot.prompt_len:
+        known = snapshot.first + len(snapshot.tokens)
+        if not snapshot.first <= snapshot.kv_len <= known >= snapshot.prompt_len:
             raise ValueError(
-                f"{len(snapshot.tokens)} tokens, of which {snapshot.prompt_len} are the prompt "
+                f"tokens {snapshot.first} to {known}, of which {snapshot.prompt_len} are the prompt "
                 f"and {snapshot.kv_len} are computed"
             )
         self.seq = snapshot.seq
         self.severity = snapshot.severity
         self.epoch = self._confirmed = snapshot.epoch
-        self.known = len(snapshot.tokens)
+        self.known = known
         self.stop = frozenset(snapshot.stop_tokens)
         self.view = SequenceView(pool, plane, snapshot.sink, snapshot.ring, snapshot.window)
         self.view.set_blocks(0, np.array(snapshot.blocks, np.int32))
         self.view.length = snapshot.kv_len
-        self._pending = np.array(snapshot.tokens[snapshot.kv_len :], np.int32)
+        self._pending = np.array(snapshot.tokens[snapshot.kv_len - snapshot.first :], np.int32)
         self._answer_end = snapshot.prompt_len + snapshot.max_tokens
         self._answers = snapshot.max_tokens > 0
         self.finished = False
@@ -106,4 +107,13 @@ class Sequence:
             return False
         self._confirmed = state.epoch
         self.view.set_blocks(state.first_block, np.array(state.blocks, np.int32))
+        return True
+
+    def append(self, append: SeqAppend) -> bool:
+        """A stream has grown. False when its known tokens are not those that the new ones follow."""
+        if append.known != self.known or self._answers:
+            return False
+        self.view.set_blocks(append.first_block, np.array(append.blocks, np.int32))
+        self._pending = np.concatenate((self._pending, np.array(append.tokens, np.int32)))
+        self.known += len(append.tokens)
         return True

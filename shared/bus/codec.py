@@ -52,6 +52,8 @@ _TYPES: Final[dict[int, type[m.Message]]] = {
     40: m.SeqAppend,
     48: m.StatusRequest,
     49: m.StatusReply,
+    50: m.PoolRequest,
+    51: m.PoolReply,
 }
 _CODES: Final = {cls: code for code, cls in _TYPES.items()}
 _LARGE: Final = (m.RegisterProfile, m.Submit, m.Tokens, m.SeqOpen, m.SeqState, m.Commit, m.StatusReply)

@@ -46,6 +46,7 @@ class Context(Section):
     pool_mb: Megabytes = 192
     kv: KvFormat = "f16"  # keys and values in the pool: int8 has a scale for each vector, half the memory
     max_sequences: Annotated[int, Field(ge=1, le=64)] = 8
+    max_streams: Annotated[int, Field(ge=0, le=64)] = 8
     max_waiting: Annotated[int, Field(ge=0, le=4096)] = 256
 
 

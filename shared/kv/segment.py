@@ -27,6 +27,7 @@ from shared.kv.layout import (
     write_header,
 )
 from shared.kv.locks import OwnerLock, Writer, is_writing, writers
+from shared.native import KvPool
 
 _log = structlog.get_logger()
 
@@ -56,6 +57,11 @@ class Segment:
     @property
     def records(self) -> memoryview:
         return self._control[self.spec.records_offset :][: self.spec.record_bytes]
+
+    def map_pool(self) -> KvPool:
+        """kv.pool in this process, to copy blocks."""
+        path = self.directory / files.POOL
+        return KvPool(files.map_whole(files.open_existing(path)), self.spec.n_blocks, self.spec.planes)
 
     @property
     def next_sequence(self) -> int:

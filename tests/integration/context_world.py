@@ -141,6 +141,11 @@ def wait(client: BusClient, kind: type[M], **fields: object) -> M:
     raise AssertionError(f"no {kind.__name__} {fields} came")
 
 
+def at_rest(status: StatusReply) -> bool:
+    """No block is held by anything but pins and the prefix cache."""
+    return status.blocks_free + status.blocks_pinned + status.blocks_cached == status.blocks_total
+
+
 def request(name: str, prompt: int = 30, max_tokens: int = 60, severity: int = 1) -> Submit:
     tokens = PREFIX + [1 + (sum(name.encode()) + i) % 800 for i in range(prompt)]
     return Submit(

@@ -18,11 +18,17 @@ from shared.bus.events import Joined, Lost
 from shared.bus.messages import (
     Finished,
     Hello,
+    PoolReply,
+    PoolRequest,
+    PoolSequence,
     RegisterProfile,
     Rejected,
     ServiceStatus,
     StatusReply,
     StatusRequest,
+    StreamAppend,
+    StreamAppended,
+    StreamRefused,
     Submit,
     Tokens,
 )
@@ -50,6 +56,8 @@ class SpeculationPlant:
         threads: int = 2,
         sources: tuple[str, ...] = (),
         draft_model: str = "smollm2-135m",
+        pool_mb: int = 160,
+        max_sequences: int = 8,
     ) -> None:
         self._log = directory / "services.log"
         self._runtime = Path(tempfile.mkdtemp(prefix="rl"))
@@ -60,13 +68,16 @@ class SpeculationPlant:
             f'[paths]\nruntime = "{self._runtime}/run"\nmemory = "{self._memory}"\n'
             f'data = "{ROOT}/.ringline"\n'
             f'[models]\ntarget = "smollm2-135m"\ndraft = "{draft_model}"\n'
-            f"[context]\npool_mb = 160\n[verifier]\nthreads = {threads}\n[draft]\nsources = [{quoted}]\n"
+            f"[context]\npool_mb = {pool_mb}\nmax_sequences = {max_sequences}\n"
+            f"[verifier]\nthreads = {threads}\n[draft]\nsources = [{quoted}]\n"
         )
         self._settings = load_settings(self._config)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.answers: dict[str, Answer] = {}
         self._submits: dict[str, Submit] = {}
         self._profile: RegisterProfile | None = None
+        self.appended: dict[str, int] = {}  # serial by stream
+        self._again: StreamAppend | None = None  # until it is acknowledged
         self._services = SERVICES if sources else SERVICES[:2]
         endpoints = Endpoints.of(self._settings.paths)
         digest = config_hash(self._settings)
@@ -129,13 +140,54 @@ class SpeculationPlant:
         self._profile = RegisterProfile(profile="p", tokens=tokens, window=window)
         self._bus.send(self._profile)
 
-    def submit(self, name: str, tokens: list[int], max_tokens: int, stop: tuple[int, ...] = ()) -> None:
+    def submit(
+        self,
+        name: str,
+        tokens: list[int],
+        max_tokens: int,
+        stop: tuple[int, ...] = (),
+        severity: int = 1,
+        stream: str = "",
+    ) -> None:
         submit = Submit(
-            request_id=name, profile="p", tokens=tokens, max_tokens=max_tokens, stop_tokens=list(stop)
+            request_id=name,
+            profile="p",
+            tokens=tokens,
+            max_tokens=max_tokens,
+            stop_tokens=list(stop),
+            severity=severity,
+            stream=stream,
         )
         self._submits[name] = submit
         self.answers[name] = Answer()
         self._bus.send(submit)
+
+    def append(self, stream: str, serial: int, tokens: list[int]) -> None:
+        """Until the append is acknowledged; refused ones are sent again."""
+        message = StreamAppend(stream=stream, profile="p", serial=serial, tokens=tokens)
+        self._bus.send(message)
+        self._again = message
+        self._wait(lambda: self.appended.get(stream, -1) >= serial)
+        self._again = None
+
+    def wait_computed(self, stream: str) -> PoolSequence:
+        """Until nothing of the stream is pending."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            found = [s for s in self.pool().sequences if s.name == stream and s.known == s.kv_len]
+            if found:
+                return found[0]
+            assert time.monotonic() < deadline, f"not computed: {self.pool()}"
+            self._take(0.02)
+
+    def pool(self) -> PoolReply:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            self._status.send(PoolRequest())
+            item = self._status.receive(0.5)
+            if isinstance(item, PoolReply):
+                return item
+        raise AssertionError(self.log())
 
     def wait_tokens(self, name: str, n: int) -> None:
         """Until an answer has at least n tokens."""
@@ -160,6 +212,12 @@ class SpeculationPlant:
                 assert index <= len(answer), "a gap in the answer"
                 assert answer[index : index + len(tokens)] == tokens[: len(answer) - index]
                 answer += tokens[len(answer) - index :]
+            case StreamAppended(stream=stream, serial=serial):
+                self.appended[stream] = serial
+            case StreamRefused(retry_after_s=retry) as refused:
+                assert retry is not None, refused
+                time.sleep(0.05)
+                self._bus.send(self._again or refused)
             case Finished() as finished:
                 self.answers[finished.request_id].finished = finished
             case Rejected() as rejected:
@@ -170,6 +228,8 @@ class SpeculationPlant:
     def _say_again(self) -> None:
         if self._profile is not None:
             self._bus.send(self._profile)
+        if self._again is not None:
+            self._bus.send(self._again)
         for name, submit in self._submits.items():
             if self.answers[name].finished is None:
                 self._bus.send(submit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.context_world import Gateway, World, expected, request
+from tests.integration.context_world import Gateway, World, at_rest, expected, request
 
 
 def test_requests_are_answered_and_a_clean_stop_leaves_nothing(world: World) -> None:
@@ -12,7 +12,7 @@ def test_requests_are_answered_and_a_clean_stop_leaves_nothing(world: World) -> 
     gateway = Gateway(world, requests)
     gateway.run()
     assert gateway.answers == {submit.request_id: expected(submit) for submit in requests}
-    status = world.until(lambda s: s.blocks_free + s.blocks_pinned == s.blocks_total)
+    status = world.until(at_rest)
     assert status.blocks_pinned == 3
     assert {service.role for service in status.services} == {"context", "verifier", "gateway"}
     said = world.stop("context")

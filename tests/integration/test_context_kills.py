@@ -17,7 +17,7 @@ from shared.bus.messages import (
     Tokens,
 )
 from tests.integration.context_process import verifier_hello
-from tests.integration.context_world import Gateway, World, expected, request, wait
+from tests.integration.context_world import Gateway, World, at_rest, expected, request, wait
 
 
 @pytest.mark.parametrize("victim", ["context", "verifier"])
@@ -42,7 +42,7 @@ def test_killed_again_and_again_every_answer_is_the_same(world: World, victim: s
     gateway.run(disturb)
     assert kills >= 3
     assert gateway.answers == {submit.request_id: expected(submit) for submit in requests}
-    world.until(lambda s: s.blocks_free + s.blocks_pinned == s.blocks_total)
+    world.until(at_rest)
     said = world.stop("context")
     assert "inconsistent" not in said
     assert "Traceback" not in said
@@ -81,9 +81,9 @@ def test_blocks_of_a_cancelled_request_wait_for_a_verifier_that_is_cut_off(world
     gateway.client.send(Cancel(request_id="r1"))
     assert wait(gateway.client, Finished).reason == "cancelled"
     status = world.until(lambda s: all(service.role != "verifier" for service in s.services))
-    assert status.blocks_free + status.blocks_pinned < status.blocks_total
+    assert not at_rest(status)
     verifier.send_signal(signal.SIGCONT)
-    world.until(lambda s: s.blocks_free + s.blocks_pinned == s.blocks_total)
+    world.until(at_rest)
 
 
 def test_blocks_of_a_killed_verifier_come_back(world: World) -> None:
@@ -95,4 +95,4 @@ def test_blocks_of_a_killed_verifier_come_back(world: World) -> None:
     gateway.client.send(Cancel(request_id="r1"))
     wait(gateway.client, Finished)
     world.kill("verifier")
-    world.until(lambda s: s.blocks_free + s.blocks_pinned == s.blocks_total)
+    world.until(at_rest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,18 +48,30 @@ def settings_for(**sections: object) -> Settings:
 class Plant:
     """Sessions over a segment in `directory`. `sent[role]` collects what goes to a joined role."""
 
-    def __init__(self, directory: Path | None = None, blocks: int = 64, **sections: object) -> None:
+    def __init__(
+        self,
+        directory: Path | None = None,
+        blocks: int = 64,
+        record_tokens: int | None = None,
+        **sections: object,
+    ) -> None:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="rl-"))
         self.settings = settings_for(**sections)
         pair = Pair(model_info(), None, "")
         spec, self.limits = describe(self.settings, pair)
-        self.segment: Segment = open_segment(self.directory, spec.model_copy(update={"n_blocks": blocks}))
+        changes = {"n_blocks": blocks}
+        if record_tokens is not None:
+            record = replace(self.limits.record, tokens=record_tokens)
+            self.limits = replace(self.limits, record=record)
+            changes |= {"record_tokens": record_tokens, "record_bytes": record.total_bytes}
+        self.segment: Segment = open_segment(self.directory, spec.model_copy(update=changes))
+        self.now = 100.0
         self.joined: set[Role] = {"verifier", "gateway"}
         self.sent: dict[Role, list[Message]] = {"verifier": [], "draft": [], "gateway": []}
         self.start()
 
     def start(self) -> None:
-        self.sessions, self.writers = build(self.segment, self.limits, self._send)
+        self.sessions, self.writers = build(self.segment, self.limits, self._send, lambda: self.now)
         self.ledger = self.sessions.ledger
 
     def crash(self) -> None:
@@ -114,7 +127,7 @@ class Decoder:
             opened.seq,
             opened.epoch,
             opened.kv_len,
-            len(opened.tokens),
+            opened.first + len(opened.tokens),
         )
 
     def commit(self, *tokens: int, finish: str | None = None) -> Commit:

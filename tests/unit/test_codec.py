@@ -71,6 +71,26 @@ MESSAGES = [
         services=[m.ServiceStatus(role="draft", pid=1, alive=True, age_s=0.1, busy_s=0.0)],
         sequences=[],
     ),
+    m.StreamAppend(stream="line 3", profile="zh", serial=2**40, tokens=[1]),
+    m.StreamClose(stream="line 3"),
+    m.StreamAppended(stream="line 3", serial=4),
+    m.StreamRefused(stream="line 3", serial=4, reason="full", retry_after_s=1.0),
+    m.SeqAppend(seq=1, known=2**40, tokens=[3], first_block=0, blocks=[7]),
+    m.PoolRequest(),
+    m.PoolReply(
+        generation=1,
+        planes=["1 layers"],
+        block_bytes=1,
+        blocks_total=1,
+        blocks_free=1,
+        blocks_cached=0,
+        blocks_pinned=0,
+        blocks_private=0,
+        blocks_shared=0,
+        blocks_promised=0,
+        cache=m.CacheStatus(hit_tokens=1),
+        sequences=[],
+    ),
 ]
 
 
@@ -81,7 +101,7 @@ def test_every_message_survives_the_way(message: m.Message) -> None:
 
 def test_every_message_type_of_the_bus_is_covered() -> None:
     """A message without a type byte would be found in production otherwise."""
-    parts = {m.ServiceStatus, m.SequenceStatus}
+    parts = {m.ServiceStatus, m.SequenceStatus, m.CacheStatus, m.PoolSequence}
     assert {type(message) for message in MESSAGES} == set(m.Message.__subclasses__()) - parts
 
 

@@ -57,7 +57,7 @@ def test_requests_wait_until_their_prefix_is_computed(plant: Plant) -> None:
 
 def test_the_most_severe_waits_least(plant: Plant) -> None:
     for name in "abc":
-        start(plant, name)
+        start(plant, name, severity=3)
     prefix = plant.profile()
     plant.sessions.submit(submit(prefix, "info", severity=0))
     plant.sessions.submit(submit(prefix, "critical", severity=3))
@@ -68,7 +68,7 @@ def test_the_most_severe_waits_least(plant: Plant) -> None:
 
 def test_a_full_queue_refuses_the_least_severe_with_a_time_to_retry(plant: Plant) -> None:
     for name in "abc":
-        start(plant, name)
+        start(plant, name, severity=3)
     prefix = plant.profile()
     for i in range(4):
         plant.sessions.submit(submit(prefix, f"w{i}", severity=1))

@@ -1,11 +1,13 @@
-"""Context against a naive model, step by step: random requests, commits, wraps, cancellations, deaths.
+"""Context against a naive model, step by step: requests, streams, forks, commits, wraps, preemption, deaths.
 
 The model keeps what a verifier has really written into every slot of the pool. It sees at once when a block
-is handed out too early, a visible position is overwritten, or a table is not the one that was announced.
+is handed out too early or shared wrongly, a visible position is overwritten, or a table is not the one that
+was announced. RINGLINE_MACHINE_EXAMPLES sets how many runs there are.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +16,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from services.context.sequence import Ring
+from services.context.sequence import Ring, Sequence
 from shared.bus.messages import (
     Commit,
     Finished,
     Message,
     Rejected,
+    SeqAppend,
     SeqClose,
     SeqOpen,
     SeqState,
+    StreamAppend,
+    StreamAppended,
     Submit,
     Tokens,
 )
@@ -30,13 +35,17 @@ from shared.bus.messages import RegisterProfile as Register
 
 VERIFIER = ("verifier", 1)
 PREFIXES = {"none": [], "even": list(range(100, 132)), "odd": list(range(200, 221))}
+CHANGED = {"none": [], "even": list(range(110, 142)), "odd": list(range(210, 236))}
+STREAMS = ("line 1", "line 2")
 WINDOW = 40
 GARBAGE = (-1, 0)
 
 
 @dataclass
 class Seen:
-    """A sequence as the verifier knows it, with the answers to its commits that are still to come."""
+    """A sequence as the verifier knows it, with the answers to its commits that are still to come.
+
+    `tokens` are all from position 0 on, also those that context has forgotten."""
 
     tokens: list[int]
     kv_len: int
@@ -61,7 +70,7 @@ class Seen:
 class ContextMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.plant = Plant(blocks=40)
+        self.plant = Plant(blocks=30, record_tokens=200)
         self.plant.segment.is_writing = lambda writer: self.maps  # type: ignore[method-assign]
         self.plant.segment.writers = lambda: [VERIFIER] if self.maps else []  # type: ignore[method-assign]
         self.maps = False  # the verifier's process lives
@@ -71,6 +80,25 @@ class ContextMachine(RuleBasedStateMachine):
         self.requests: dict[str, Submit] = {}
         self.answers: dict[str, list[int]] = {}
         self.done: set[str] = set()
+        self.prefixes = dict(PREFIXES)
+        self.streams: dict[str, list[int]] = {}  # all tokens of each open stream
+        self.stream_profile: dict[str, str] = {}
+        self.serial = 0
+        self.past: dict[int, list[int]] = {}  # by sequence: what a stream or a fork had before
+
+        self.watch_copies()
+
+    def watch_copies(self) -> None:
+        """Copies of blocks change the memory, too."""
+        cow = self.plant.ledger.cow
+
+        def copy(source: int, target: int) -> None:
+            for slot in range(16):
+                self.memory.pop((target, slot), None)
+                if (source, slot) in self.memory:
+                    self.memory[target, slot] = self.memory[source, slot]
+
+        cow.copy = copy
 
     def teardown(self) -> None:
         self.plant.close()
@@ -105,10 +133,87 @@ class ContextMachine(RuleBasedStateMachine):
             elif isinstance(message, Finished | Rejected):
                 self.done.add(message.request_id)
         self.plant.sent["gateway"].clear()
+        for sequence in self.plant.ledger.live.values():
+            if sequence.seq not in self.past:
+                self.past[sequence.seq] = self.history(sequence)
+
+    def history(self, sequence: Sequence) -> list[int]:
+        """What a new sequence stands on."""
+        if sequence.stream:
+            return self.streams[sequence.stream]
+        if not sequence.forked:
+            return []
+        submit = self.requests[sequence.request_id]
+        tail = len(submit.tokens) - sequence.ring.sink
+        return self.streams[submit.stream][: sequence.prompt_len - tail]
+
+    def all_tokens(self, sequence: Sequence) -> list[int]:
+        return self.past[sequence.seq][: sequence.first] + sequence.tokens
 
     @rule(name=st.sampled_from(sorted(PREFIXES)))
     def register(self, name: str) -> None:
-        self.plant.sessions.register(Register(profile=name, tokens=PREFIXES[name], window=WINDOW))
+        self.plant.sessions.register(Register(profile=name, tokens=self.prefixes[name], window=WINDOW))
+        self.collect()
+
+    @rule(name=st.sampled_from(["even", "odd"]), chance=st.integers(0, 4))
+    def profile_changes(self, name: str, chance: int) -> None:
+        if chance:
+            return
+        self.prefixes[name] = (PREFIXES if self.prefixes[name] == CHANGED[name] else CHANGED)[name]
+        for stream in [s for s, profile in self.stream_profile.items() if profile == name]:
+            self.streams.pop(stream, None)
+            del self.stream_profile[stream]
+        self.register(name)
+
+    @rule(
+        stream=st.sampled_from(STREAMS),
+        name=st.sampled_from(sorted(PREFIXES)),
+        count=st.integers(0, 40),
+        again=st.booleans(),
+    )
+    def append_comes(self, stream: str, name: str, count: int, again: bool) -> None:
+        self.append(stream, name, count, again)
+
+    def append(self, stream: str, name: str, count: int, again: bool) -> None:
+        """What is acknowledged is in the stream; a serial is taken once, whatever is sent again."""
+        name = self.stream_profile.get(stream, name)
+        self.serial += 1
+        start = len(self.streams.get(stream, []))
+        tokens = [400 + (3 * (start + i)) % 97 for i in range(count)]
+        append = StreamAppend(stream=stream, profile=name, serial=self.serial, tokens=tokens)
+        before = self.streams.get(stream)
+        self.plant.sessions.streams.append(append)
+        if any(isinstance(message, StreamAppended) for message in self.plant.sent["gateway"]):
+            self.stream_profile[stream] = name
+            if before is None:
+                self.streams[stream] = [*self.prefixes[name], *tokens]
+            else:
+                before += tokens
+            if again:
+                self.plant.sessions.streams.append(append)
+        self.collect()
+
+    @precondition(lambda self: self.streams)
+    @rule(data=st.data(), count=st.integers(1, 40), rounds=st.integers(0, 6))
+    def stream_goes_on(self, data: st.DataObject, count: int, rounds: int) -> None:
+        stream = data.draw(st.sampled_from(sorted(self.streams)))
+        for _ in range(rounds):
+            self.append(stream, "", count, False)
+            self.work(3, 16)
+
+    @precondition(lambda self: self.streams)
+    @rule(data=st.data(), prompt=st.integers(1, 30), answer=st.integers(1, 60), severity=st.integers(0, 3))
+    def ask_a_stream(self, data: st.DataObject, prompt: int, answer: int, severity: int) -> None:
+        stream = data.draw(st.sampled_from(sorted(self.streams)))
+        self.submit("", prompt, answer, severity, stream, True, 0.0)
+
+    @rule(stream=st.sampled_from(STREAMS), chance=st.integers(0, 2))
+    def close_stream(self, stream: str, chance: int) -> None:
+        if chance:
+            return
+        self.plant.sessions.streams.close(stream)
+        self.streams.pop(stream, None)
+        self.stream_profile.pop(stream, None)
         self.collect()
 
     @rule(
@@ -116,9 +221,21 @@ class ContextMachine(RuleBasedStateMachine):
         prompt=st.integers(0, 45),
         answer=st.integers(1, 120),
         severity=st.integers(0, 3),
+        stream=st.sampled_from(["", "", *STREAMS]),
+        alike=st.booleans(),
+        deadline=st.sampled_from([0.0, 0.0, 50.0]),
     )
-    def submit(self, name: str, prompt: int, answer: int, severity: int) -> None:
-        tokens = PREFIXES[name] + [1 + (7 * i + len(self.requests)) % 90 for i in range(prompt)]
+    def submit_comes(
+        self, name: str, prompt: int, answer: int, severity: int, stream: str, alike: bool, deadline: float
+    ) -> None:
+        self.submit(name, prompt, answer, severity, stream, alike, deadline)
+
+    def submit(
+        self, name: str, prompt: int, answer: int, severity: int, stream: str, alike: bool, deadline: float
+    ) -> None:
+        name = self.stream_profile.get(stream, name)
+        first = 0 if alike else len(self.requests)
+        tokens = self.prefixes[name] + [1 + (7 * i + first) % 90 for i in range(prompt)]
         request = Submit(
             request_id=f"r{len(self.requests)}",
             profile=name,
@@ -126,6 +243,8 @@ class ContextMachine(RuleBasedStateMachine):
             max_tokens=answer,
             stop_tokens=[0],
             severity=severity,
+            stream=stream,
+            deadline_s=deadline,
         )
         self.requests[request.request_id] = request
         self.plant.sessions.submit(request)
@@ -157,6 +276,12 @@ class ContextMachine(RuleBasedStateMachine):
         self.plant.sessions.cancel(data.draw(st.sampled_from(sorted(self.requests))))
         self.collect()
 
+    @rule(seconds=st.integers(1, 30))
+    def time_passes(self, seconds: int) -> None:
+        self.plant.now += seconds
+        self.plant.sessions.expire()
+        self.collect()
+
     # --- the verifier ---
 
     @rule(count=st.integers(1, 10))
@@ -173,7 +298,7 @@ class ContextMachine(RuleBasedStateMachine):
             ring = Ring(message.sink, message.window, message.ring)
             end = message.prompt_len + message.max_tokens
             self.known[message.seq] = Seen(
-                list(message.tokens),
+                self.past[message.seq][: message.first] + message.tokens,
                 message.kv_len,
                 message.epoch,
                 list(message.blocks),
@@ -186,6 +311,12 @@ class ContextMachine(RuleBasedStateMachine):
             if seen is not None and seen.unanswered and message.epoch == seen.epoch - seen.unanswered + 1:
                 seen.unanswered -= 1
                 seen.table[message.first_block :] = message.blocks
+        elif isinstance(message, SeqAppend):
+            seen = self.known.get(message.seq)
+            if seen is not None:
+                assert message.known == len(seen.tokens)
+                seen.tokens += message.tokens
+                seen.table[message.first_block :] = message.blocks
         elif isinstance(message, SeqClose):
             self.known.pop(message.seq, None)
             if "verifier" in self.plant.joined:
@@ -197,7 +328,25 @@ class ContextMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.maps and self.going_on())
     @rule(data=st.data(), size=st.integers(1, 16), stop=st.integers(0, 9), lost=st.integers(0, 9))
     def verifier_commits(self, data: st.DataObject, size: int, stop: int, lost: int) -> None:
-        seq = data.draw(st.sampled_from(self.going_on()))
+        self.commit(data.draw(st.sampled_from(self.going_on())), size, stop, lost)
+
+    @rule(rounds=st.integers(1, 12), size=st.integers(3, 16))
+    def verifier_works(self, rounds: int, size: int) -> None:
+        """Undisturbed for a while, whatever was before."""
+        self.work(rounds, size)
+
+    def work(self, rounds: int, size: int) -> None:
+        if "verifier" not in self.plant.joined:
+            self.start_verifier()
+        for _ in range(rounds):
+            while self.inbox:
+                self.read(self.inbox.pop(0))
+                self.collect()
+            for seq in self.going_on():
+                if seq in self.known:
+                    self.commit(seq, size, 1, 1)
+
+    def commit(self, seq: int, size: int, stop: int, lost: int) -> None:
         seen = self.known[seq]
         open_positions = len(seen.tokens) - seen.kv_len
         new: list[int] = []
@@ -226,7 +375,7 @@ class ContextMachine(RuleBasedStateMachine):
         seen.kv_len += written
         seen.epoch += 1
         seen.unanswered += 1
-        if finish or len(seen.tokens) >= seen.end:
+        if seen.max_tokens and (finish or len(seen.tokens) >= seen.end):
             del self.known[seq]
         if lost and "verifier" in self.plant.joined:
             self.plant.sessions.commit(message)
@@ -237,9 +386,12 @@ class ContextMachine(RuleBasedStateMachine):
     def verifier_is_killed_or_cut_off_while_it_writes(self, data: st.DataObject, commits: int) -> None:
         """Half-written K/V of the next commits: it must never be visible, in whatever sequence."""
         seen = self.known[data.draw(st.sampled_from(sorted(self.known)))]
-        if seen.unanswered:
-            commits = 1
-        for position in range(seen.kv_len, min(seen.covered(), seen.kv_len + commits * 16, seen.end)):
+        commits = min(commits, 2 - seen.unanswered)  # two without an answer, and it waits
+        known = len(seen.tokens) + (4 * commits if seen.max_tokens else 0)
+        reached = min(seen.covered(), seen.kv_len + commits * 16, known)
+        if seen.max_tokens:
+            reached = min(reached, seen.end)
+        for position in range(seen.kv_len, reached):
             self.memory[seen.place(position)] = GARBAGE
 
     @rule(data=st.data(), numbers=st.tuples(*[st.integers(0, 70)] * 4))
@@ -253,14 +405,17 @@ class ContextMachine(RuleBasedStateMachine):
         message = Commit(seq=seq, epoch=epoch, kv_len=kv_len, written=written, tokens=tokens)
         self.plant.sessions.commit(message)
         assert before == {s: sequence.snapshot() for s, sequence in self.plant.ledger.live.items()}
+        self.plant.sent["verifier"].clear()  # the answer goes to whoever has sent it
         self.collect()
         self.verifier_reads(len(self.inbox))  # it goes on from the snapshot it gets for an answer, not before
 
     # --- deaths ---
 
-    @rule(dead=st.booleans())
-    def verifier_is_lost(self, dead: bool) -> None:
+    @rule(dead=st.booleans(), chance=st.integers(0, 2))
+    def verifier_is_lost(self, dead: bool, chance: int) -> None:
         """Killed, or only cut off: then it may still write until it is back."""
+        if chance:
+            return
         self.plant.joined.discard("verifier")
         if dead:
             self.maps = False
@@ -275,11 +430,14 @@ class ContextMachine(RuleBasedStateMachine):
         self.start_verifier()
         self.collect()
 
-    @rule()
-    def context_is_killed(self) -> None:
+    @rule(chance=st.integers(0, 2))
+    def context_is_killed(self, chance: int) -> None:
+        if chance:
+            return
         self.plant.joined.discard("verifier")
         self.inbox.clear()
         self.plant.crash()
+        self.watch_copies()
         self.plant.sessions.gateway_joined()
         self.collect()
         for name in PREFIXES:
@@ -290,17 +448,26 @@ class ContextMachine(RuleBasedStateMachine):
     @invariant()
     def every_block_is_accounted_for(self) -> None:
         assert self.plant.ledger.check_integrity() == []
-        assert self.plant.ledger.pool.available >= 0
+        assert self.plant.ledger.available() >= 0
 
     @invariant()
     def every_visible_position_holds_what_was_committed(self) -> None:
         for sequence in self.plant.ledger.live.values():
             ring = sequence.ring
             first = max(ring.sink, sequence.kv_len - ring.window + 1)
+            tokens = self.all_tokens(sequence)
             for position in [*range(min(ring.sink, sequence.kv_len)), *range(first, sequence.kv_len)]:
                 slot = ring.slot(position)
                 place = sequence.blocks[slot // 16], slot % 16
-                assert self.memory.get(place) == label(sequence.tokens, position)
+                assert self.memory.get(place) == label(tokens, position)
+
+    @invariant()
+    def every_stream_has_what_was_acknowledged(self) -> None:
+        live = {s.stream: s for s in self.plant.ledger.live.values() if s.kind == "stream"}
+        assert set(live) == set(self.streams)
+        for name, tokens in self.streams.items():
+            assert live[name].known == len(tokens)
+            assert live[name].tokens == tokens[live[name].first :]
 
     @invariant()
     def nobody_waits_while_there_is_room(self) -> None:
@@ -321,5 +488,6 @@ def label(tokens: list[int], position: int) -> tuple[int, int]:
     return position, hash(tuple(tokens[: position + 1]))
 
 
-ContextMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+EXAMPLES = int(os.environ.get("RINGLINE_MACHINE_EXAMPLES", "250"))
+ContextMachine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=60, deadline=None)
 TestContextAgainstTheModel = ContextMachine.TestCase

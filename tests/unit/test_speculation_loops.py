@@ -26,6 +26,7 @@ from shared.bus.messages import (
     CommitFailed,
     Message,
     Proposal,
+    SeqAppend,
     SeqClose,
     SeqOpen,
     SeqReleased,
@@ -206,6 +207,32 @@ def test_sequences_of_a_lost_context_are_dropped(pool: KvPool) -> None:
     bus, engine = verify(pool, joined(), snapshot(1, [1, 2]), Lost("gone"))
     assert bus.sent == []
     assert engine.drafts == []
+
+
+def test_a_stream_is_computed_as_it_grows_and_never_ends(pool: KvPool) -> None:
+    """Positions are far behind what a 32-bit number holds; the older tokens are forgotten."""
+    far = 128 * 2**28
+    opened = snapshot(
+        1, [1, 2], first=far, prompt_len=far + 2, kv_len=far, max_tokens=0, blocks=[0, 1, 2, 3, 4, 5, 6, 7]
+    )
+    grown = SeqAppend(seq=1, known=far + 2, tokens=[3], first_block=0, blocks=[])
+    bus, _ = verify(pool, joined(), opened, grown)
+    commits = [m for m in bus.sent if isinstance(m, Commit)]
+    assert sum(m.written for m in commits) == 3
+    assert commits[0].kv_len == far
+
+
+def test_an_append_behind_other_tokens_makes_the_verifier_ask_for_a_snapshot(pool: KvPool) -> None:
+    opened = snapshot(1, [1, 2], kv_len=2, max_tokens=0)
+    bus, _ = verify(pool, joined(), opened, SeqAppend(seq=1, known=5, tokens=[3], first_block=0, blocks=[]))
+    assert [m.epoch for m in bus.sent if isinstance(m, Commit)] == [2**53 - 1]
+
+
+def test_a_paused_answer_is_computed_again_and_goes_on(pool: KvPool) -> None:
+    """Its pending tokens are the end of the prompt and what was answered before."""
+    bus, _ = verify(pool, joined(), snapshot(1, [1, 2, 3, 7, 7], prompt_len=3, kv_len=0, max_tokens=4))
+    commits = [m for m in bus.sent if isinstance(m, Commit)]
+    assert (commits[0].written, commits[0].tokens) == (5, [7])
 
 
 def draft(pool: KvPool, mailbox: Mailbox | None, *items: Message | Joined | Lost) -> Bus:

@@ -1,0 +1,31 @@
+"""Who makes room for a critical request: requests that can be computed again, the least severe and youngest.
+
+live ──SeqClose──▶ held ──writers released──▶ its blocks are free
+  └── tokens and counters ──▶ waiting, in front of its severity ──room──▶ live, under a new sequence
+"""
+
+from __future__ import annotations
+
+from services.context.ledger import Ledger
+from services.context.sequence import Sequence
+
+CRITICAL = 3
+
+
+def answering(ledger: Ledger) -> list[Sequence]:
+    """The requests among the live sequences."""
+    return [sequence for sequence in ledger.live.values() if sequence.kind == "request"]
+
+
+def victims(ledger: Ledger, candidate: Sequence) -> list[Sequence]:
+    """Whom to preempt for `candidate`. Nobody when it would not help, or when what was closed already and
+    is still held by a writer is enough."""
+    leaving = list(ledger.held.values())
+    requests = answering(ledger)
+    able = [s for s in requests if s.severity < CRITICAL and not s.forked]
+    able.sort(key=lambda s: (s.severity, -s.started, -s.seq))
+    for count in range(len(able) + 1):
+        places = ledger.limits.max_sequences - len(requests) + count
+        if places > 0 and ledger.room(candidate, leaving + able[:count]) >= 0:
+            return able[:count]
+    return []

@@ -1,0 +1,68 @@
+"""`ringline pool`: the map of the K/V pool."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from shared.bus.messages import PoolReply
+
+
+def show_pool(reply: PoolReply, console: Console) -> None:
+    """Geometry, whose the blocks are, what the prefix cache did, and every sequence."""
+    console.print(
+        f"pool: {reply.blocks_total} blocks of {reply.block_bytes / 1024:.0f} KiB and 16 positions, "
+        f"generation {reply.generation}",
+        highlight=False,
+    )
+    for name, plane in zip(("target", "draft"), reply.planes, strict=False):
+        console.print(f"{name}: {plane}", highlight=False)
+    console.print(_blocks(reply))
+    console.print(_cache(reply), highlight=False)
+    if reply.sequences:
+        console.print(_sequences(reply))
+
+
+def _blocks(reply: PoolReply) -> Table:
+    table = Table("free", "cached", "pinned", "private", "shared", "promised", title="blocks")
+    counts = (
+        reply.blocks_free,
+        reply.blocks_cached,
+        reply.blocks_pinned,
+        reply.blocks_private,
+        reply.blocks_shared,
+        reply.blocks_promised,
+    )
+    table.add_row(*map(str, counts))
+    return table
+
+
+def _cache(reply: PoolReply) -> str:
+    cache = reply.cache
+    return (
+        f"prefix cache: {cache.hit_tokens} prompt tokens found in {cache.hit_blocks} blocks, "
+        f"{cache.miss_tokens} computed; {cache.inserted_blocks} blocks entered, "
+        f"{cache.evicted_blocks} evicted, {cache.replaced_blocks} replaced before a write"
+    )
+
+
+def _sequences(reply: PoolReply) -> Table:
+    names = (
+        "seq",
+        "kind",
+        "name",
+        "profile",
+        "known",
+        "in pool",
+        "sink",
+        "window",
+        "ring",
+        "at",
+        "blocks",
+        "shared",
+    )
+    table = Table(*names, title="sequences")
+    for s in reply.sequences:
+        place = (s.known, s.kv_len, s.sink, s.window, s.ring, s.ring_position, s.blocks, s.shares)
+        table.add_row(str(s.seq), s.kind, s.name, s.profile, *map(str, place))
+    return table
