@@ -1,8 +1,12 @@
-"""Which alarm goes to which profile, and where its answer may go. Pure.
+"""Which message goes to which profile and stream, and where its answer may go. Pure.
 
-A pattern level is literal text, `+` (one level) or `#` (the rest, also nothing). In an answer topic `{1}`,
-`{2}` … stand for what the filter's wildcards matched; everything else is literal, so an answer cannot leave
-the topics that the configuration names.
+A pattern level is literal text, `+` (one level) or `#` (the rest, also nothing). In an answer topic and in a
+stream's name `{1}`, `{2}` … stand for what the filter's wildcards matched; everything else is literal, so an
+answer cannot leave the topics that the configuration names.
+
+    answer only         alarms, each answered on its own
+    answer and stream   alarms, each answered on a fork of the stream
+    stream only         log lines, appended to the stream
 """
 
 from __future__ import annotations
@@ -11,12 +15,13 @@ import re
 from dataclasses import dataclass
 
 from services.gateway.payload import PayloadError
+from services.gateway.stream_names import MAX_NAME, check_streams
+from services.gateway.wildcards import PLACE, check_places, levels_of, wildcards_of
 from shared.config.errors import RinglineError
 from shared.config.settings import Route, Settings
 
 STREAM = "/stream"
 MAX_TOPIC_BYTES = 65_535
-_WILDCARD = re.compile(r"\{([1-9][0-9]?)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,8 @@ class Target:
     """What a topic resolves to."""
 
     profile: str
-    answer: str
+    answer: str  # "": nobody is answered, it is a log line
+    stream: str = ""
 
 
 class RouteTable:
@@ -32,12 +38,14 @@ class RouteTable:
 
     def __init__(self, settings: Settings) -> None:
         if not settings.routes:
-            raise RinglineError("no [[routes]] configured: add one with topic, profile and answer")
+            raise RinglineError("no [[routes]] configured: add one with topic, profile and answer or stream")
         self._routes = [(levels_of(route.topic), route) for route in settings.routes]
         for index, route in enumerate(settings.routes):
             where = f"routes[{index}]"
             _check_filter(where, route.topic)
-            _check_answer(where, route)
+            if route.answer or not route.stream:
+                _check_answer(where, route)
+        check_streams(settings.routes)
         check_topic("gateway.dead_letter_topic", settings.gateway.dead_letter_topic)
         self._refuse_loops(settings)
 
@@ -47,19 +55,18 @@ class RouteTable:
         return list(dict.fromkeys(route.topic for _, route in self._routes))
 
     def resolve(self, topic: str) -> Target | None:
-        """Profile and answer topic of the first route that matches. PayloadError: topic too long."""
+        """What the first route that matches says. PayloadError: a topic or name that cannot be used."""
         for levels, route in self._routes:
             captured = match(levels, topic)
             if captured is not None:
-                answer = substitute(route.answer, captured)
-                if len((answer + STREAM).encode()) > MAX_TOPIC_BYTES:
-                    raise PayloadError("its answer topic would be longer than MQTT allows")
-                return Target(route.profile, answer)
+                return _target(route, captured)
         return None
 
     def _refuse_loops(self, settings: Settings) -> None:
         outputs = [("gateway.dead_letter_topic", settings.gateway.dead_letter_topic.split("/"))]
         for index, (levels, route) in enumerate(self._routes):
+            if not route.answer:
+                continue
             pattern = _answer_pattern(levels, route.answer)
             outputs.append((f"routes[{index}].answer", pattern))
             outputs.append((f"routes[{index}].answer + {STREAM}", [*pattern, STREAM[1:]]))
@@ -68,14 +75,17 @@ class RouteTable:
                 if overlap(pattern, levels):
                     raise RinglineError(
                         f'{name} "{"/".join(pattern)}" is matched by the subscribed filter "{route.topic}": '
-                        "every answer would come back as an alarm; choose a topic outside the filter"
+                        "every answer would come back as an alarm or a log line; choose a topic outside the filter"
                     )
 
 
-def levels_of(topic_filter: str) -> list[str]:
-    """A filter's levels; of a shared subscription (`$share/group/filter`) those of its filter."""
-    levels = topic_filter.split("/")
-    return levels[2:] if levels[0] == "$share" else levels
+def _target(route: Route, captured: list[str]) -> Target:
+    answer, stream = substitute(route.answer, captured), substitute(route.stream, captured)
+    if len((answer + STREAM).encode()) > MAX_TOPIC_BYTES:
+        raise PayloadError("its answer topic would be longer than MQTT allows")
+    if route.stream and not 0 < len(stream) <= MAX_NAME:
+        raise PayloadError(f"its stream's name has {len(stream)} characters, allowed are 1 to {MAX_NAME}")
+    return Target(route.profile, answer, stream)
 
 
 def match(levels: list[str], topic: str) -> list[str] | None:
@@ -94,9 +104,9 @@ def match(levels: list[str], topic: str) -> list[str] | None:
     return captured if len(parts) == len(levels) else None
 
 
-def substitute(answer: str, captured: list[str]) -> str:
-    """`answer` with its `{n}` replaced, in one pass: what is put in is never looked at again."""
-    return _WILDCARD.sub(lambda found: captured[int(found[1]) - 1], answer)
+def substitute(template: str, captured: list[str]) -> str:
+    """`template` with its `{n}` replaced, in one pass: what is put in is never looked at again."""
+    return PLACE.sub(lambda found: captured[int(found[1]) - 1], template)
 
 
 def overlap(one: list[str], other: list[str]) -> bool:
@@ -120,10 +130,10 @@ def _levels_meet(first: str, second: str) -> bool:
 
 def _answer_pattern(levels: list[str], answer: str) -> list[str]:
     """An answer template as a pattern: a level that is all `{n}` becomes that wildcard of the filter."""
-    wildcards = [level for level in levels if level in ("+", "#")]
+    wildcards = wildcards_of(levels)
     pattern = []
     for level in answer.split("/"):
-        whole = _WILDCARD.fullmatch(level)
+        whole = PLACE.fullmatch(level)
         pattern.append(wildcards[int(whole[1]) - 1] if whole else level)
     return pattern
 
@@ -148,15 +158,9 @@ def _check_filter(where: str, topic: str) -> None:
 
 
 def _check_answer(where: str, route: Route) -> None:
-    wildcards = [level for level in levels_of(route.topic) if level in ("+", "#")]
     check_topic(f"{where}.answer", route.answer)
-    if set(_WILDCARD.sub("", route.answer)) & {"{", "}"}:
-        raise RinglineError(f'{where}.answer "{route.answer}": braces are only for {{1}}, {{2}} …')
-    for found in _WILDCARD.finditer(route.answer):
-        if int(found[1]) > len(wildcards):
-            raise RinglineError(
-                f'{where}.answer "{route.answer}": {found[0]} needs more wildcards than "{route.topic}" has'
-            )
+    wildcards = check_places(f"{where}.answer", route.answer, route.topic)
+    for found in PLACE.finditer(route.answer):
         inside_level = found[0] not in route.answer.split("/")
         if wildcards[int(found[1]) - 1] == "#" and inside_level:
             raise RinglineError(

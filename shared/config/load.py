@@ -79,6 +79,11 @@ def _check_references(path: Path, text: str, settings: Settings) -> None:
         if route.profile not in names:
             known = ", ".join(names) or "none"
             fail(("routes", index, "profile"), f'no profile is named "{route.profile}" (known: {known})')
+        if not route.answer and not route.stream:
+            what = (
+                f'routes[{index}] has neither "answer" nor "stream"; add an answer topic, a stream, or both'
+            )
+            fail(("routes", index), what)
     mqtt = settings.mqtt
     if (mqtt.tls_cert is None) != (mqtt.tls_key is None):
         key = "tls_cert" if mqtt.tls_key is None else "tls_key"
