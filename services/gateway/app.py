@@ -17,8 +17,9 @@ from collections import deque
 
 import structlog
 
+from services.gateway.appends import Appends
 from services.gateway.events import Connected, Delivery, Disconnected, Wake
-from services.gateway.intake import Intake, reroute
+from services.gateway.intake import Intake, Taken, reroute
 from services.gateway.journal import Journal, JournalFull
 from services.gateway.mqtt import RECEIVE_MAXIMUM, MqttLink
 from services.gateway.outbox import Outbox
@@ -29,7 +30,7 @@ from services.gateway.routes import RouteTable
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import Hello, Message
+from shared.bus.messages import Hello, Message, StreamAppended, StreamRefused
 from shared.config.load import config_hash
 from shared.config.settings import Settings
 from shared.model.open import open_model
@@ -81,6 +82,7 @@ class Gateway:
         self._intake = Intake(settings, routes, journal)
         self._outbox = Outbox(journal, self._link)
         self._requests = Requests(settings, journal, prompter, bus.send, self._link.stream)
+        self._appends = Appends(settings, journal, prompter, bus.send, routes.leads_to)
         self._held: deque[Delivery] = deque(maxlen=2 * RECEIVE_MAXIMUM)  # could not be journalled
         self._missed = False  # held was full: the broker must send again
         self._retry_at = 0.0
@@ -141,13 +143,18 @@ class Gateway:
                 self._outbox.disconnected(event.connection)
             case Joined():
                 _log.info("joined context")
+                self._requests.introduce()
+                self._appends.joined()
                 self._requests.joined()
             case Lost():
                 _log.warning("context is gone, alarms wait for it", reason=event.reason)
                 self._requests.lost()
+                self._appends.lost()
                 self._pump.lost_seen()
             case Wake():
                 pass  # the outbox looks every turn
+            case StreamAppended() | StreamRefused():
+                self._appends.handle(event)
             case _:
                 self._requests.handle(event)
 
@@ -160,18 +167,19 @@ class Gateway:
         try:
             with self._journal.batch():
                 taken = self._write_held()
+                self._appends.make_room()
         except sqlite3.Error as error:
             self._journal_failed(error)
             return
         for _ in taken:
             self._link.acknowledge(self._held.popleft())
-        self._note_acknowledged([seq for seq in taken if seq is not None])
+        self._note_acknowledged([row for row in taken if row is not None])
         if self._missed and not self._held:
             self._missed = False
             self._link.drop_connection()
 
-    def _write_held(self) -> list[int | None]:
-        taken: list[int | None] = []
+    def _write_held(self) -> list[Taken | None]:
+        taken: list[Taken | None] = []
         for delivery in self._held:
             try:
                 taken.append(self._intake.take(delivery))
@@ -182,10 +190,10 @@ class Gateway:
             self._trouble = ""
         return taken
 
-    def _note_acknowledged(self, seqs: list[int]) -> None:
-        if seqs:
+    def _note_acknowledged(self, taken: list[Taken]) -> None:
+        if taken:
             try:
-                self._journal.acknowledged(seqs)
+                self._intake.acknowledged(taken)
             except sqlite3.Error as error:
                 self._journal_failed(error)
 
@@ -197,6 +205,8 @@ class Gateway:
             return
         try:
             self._requests.tick()
+            self._appends.tick()
+            self._appends.fill()  # before the alarms that are asked behind them
             self._requests.fill()
             self._outbox.pump()
         except sqlite3.Error as error:
@@ -204,6 +214,7 @@ class Gateway:
 
     def _journal_failed(self, error: sqlite3.Error) -> None:
         self._requests.forget()
+        self._appends.forget()
         self._pause(f"the journal cannot be written ({error}); nothing is acknowledged until it can")
 
     def _pause(self, trouble: str) -> None:

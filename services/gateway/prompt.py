@@ -1,86 +1,18 @@
-"""An alarm as the user's message of a prompt, and the prompt as tokens that fit sink + window."""
+"""Alarms as prompts whose tokens fit sink + window, log lines as tokens that fit a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 
 from services.gateway.alarm import Alarm
-from shared.config.settings import Language, Profile
+from services.gateway.wording import cut_mark, cut_middle, user_text
+from shared.config.settings import Profile
 from shared.model.chat import ChatPrompt, render_chat
 from shared.model.open import ModelFile
 from shared.model.tokenizer import StreamDecoder
 
-_LABELS: dict[Language, dict[str, str]] = {
-    "en": {
-        "source": "Source",
-        "code": "Code",
-        "severity": "Severity",
-        "time": "Time",
-        "value": "Value",
-        "limit": "limit",
-        "text": "Alarm",
-        "colon": ": ",
-        "comma": ", ",
-        "cut": " …[cut]… ",
-    },
-    "zh": {
-        "source": "来源",
-        "code": "代码",
-        "severity": "级别",
-        "time": "时间",
-        "value": "数值",
-        "limit": "限值",
-        "text": "报警内容",
-        "colon": "：",
-        "comma": "，",
-        "cut": " …（已截断）… ",
-    },
-}
-_SEVERITIES: dict[Language, tuple[str, str, str, str]] = {
-    "en": ("info", "warning", "alarm", "critical"),
-    "zh": ("信息", "警告", "报警", "紧急"),
-}
-_CHARS_PER_TOKEN = 8  # more text than this never fits, so it is not even tokenised
-
-
-def user_text(alarm: Alarm, language: Language, keep: int | None = None) -> str:
-    """The user's message; of the alarm's text at most `keep` characters, the cut marked in the middle."""
-    words = _LABELS[language]
-    lines = [
-        (words["source"], alarm.source),
-        (words["code"], alarm.code),
-        (words["severity"], _SEVERITIES[language][alarm.severity]),
-        (words["time"], _time(alarm.ts)),
-        (words["value"], _measurement(alarm, language)),
-        (words["text"], cut_middle(alarm.text, keep, words["cut"])),
-    ]
-    return "\n".join(f"{label}{words['colon']}{value}" for label, value in lines if value)
-
-
-def cut_middle(text: str, keep: int | None, mark: str) -> str:
-    """`text`, or its first two thirds and last third of `keep` characters: logs end with what went wrong."""
-    if keep is None or len(text) <= keep:
-        return text
-    tail = keep // 3
-    return text[: keep - tail] + mark + text[len(text) - tail :]
-
-
-def _time(ts: float | None) -> str | None:
-    return None if ts is None else datetime.fromtimestamp(ts).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _measurement(alarm: Alarm, language: Language) -> str | None:
-    words = _LABELS[language]
-    unit = f" {alarm.unit}" if alarm.unit else ""
-    parts = [] if alarm.value is None else [f"{_number(alarm.value)}{unit}"]
-    if alarm.limit is not None:
-        parts.append(f"{words['limit']} {_number(alarm.limit)}{unit}")
-    return words["comma"].join(parts) or None
-
-
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.10g}"
+CHARS_PER_TOKEN = 8  # more text than this never fits, so it is not even tokenised
+_LINE_TOKENS = 128
 
 
 class Prompter:
@@ -108,14 +40,29 @@ class Prompter:
             self._prefixes[profile.name] = self._render(profile, "").prefix
         return self._prefixes[profile.name]
 
-    def prompt(self, profile: Profile, alarm: Alarm) -> list[int]:
-        """The whole prompt. Of a text that is too long the middle is left out until the rest fits."""
-        room = len(self.prefix(profile)) + prompt_room(profile)
+    def prompt(self, profile: Profile, alarm: Alarm, on_stream: bool = False) -> list[int]:
+        """The whole prompt. Of a text that is too long the middle is left out until the rest fits.
+
+        On a stream it may take half of the room: the other half is for what the asset has logged.
+        """
+        room = len(self.prefix(profile)) + prompt_room(profile) // (2 if on_stream else 1)
 
         def tokens(keep: int) -> list[int]:
-            return self._render(profile, user_text(alarm, profile.language, keep)).tokens
+            return self._render(profile, user_text(alarm, profile.language, keep, on_stream)).tokens
 
-        return longest(tokens, min(len(alarm.text), room * _CHARS_PER_TOKEN), room)
+        return longest(tokens, min(len(alarm.text), room * CHARS_PER_TOKEN), room)
+
+    def line(self, profile: Profile, text: str) -> tuple[list[int], bool]:
+        """A log line as tokens of plain text, at most `line_room(profile)`, and whether that cut it."""
+        room = line_room(profile)
+        mark = cut_mark(profile.language)
+        body = text.rstrip("\n")
+
+        def tokens(keep: int) -> list[int]:
+            return self._tokenizer.encode(cut_middle(body, keep, mark) + "\n")
+
+        whole = tokens(len(body))
+        return (whole, False) if len(whole) <= room else (longest(tokens, len(body), room)[:room], True)
 
     def _render(self, profile: Profile, user: str) -> ChatPrompt:
         return render_chat(self._info, self._tokenizer, profile.system, user)
@@ -127,6 +74,11 @@ def prompt_room(profile: Profile) -> int:
     At least half the window: a long answer may outlive its question, a question without room is none.
     """
     return max(profile.window - profile.max_tokens, profile.window // 2)
+
+
+def line_room(profile: Profile) -> int:
+    """Tokens of a log line at most: in the smallest window there is room for a few lines."""
+    return min(_LINE_TOKENS, profile.window // 4)
 
 
 def longest(tokens: Callable[[int], list[int]], upper: int, room: int) -> list[int]:

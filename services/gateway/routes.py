@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 
 from services.gateway.payload import PayloadError
-from services.gateway.stream_names import MAX_NAME, check_streams
+from services.gateway.stream_names import MAX_NAME, check_streams, names_meet
 from services.gateway.wildcards import PLACE, check_places, levels_of, wildcards_of
 from shared.config.errors import RinglineError
 from shared.config.settings import Route, Settings
@@ -45,7 +45,7 @@ class RouteTable:
             _check_filter(where, route.topic)
             if route.answer or not route.stream:
                 _check_answer(where, route)
-        check_streams(settings.routes)
+        self._streams = check_streams(settings.routes)
         check_topic("gateway.dead_letter_topic", settings.gateway.dead_letter_topic)
         self._refuse_loops(settings)
 
@@ -53,6 +53,10 @@ class RouteTable:
     def filters(self) -> list[str]:
         """What to subscribe to, each once."""
         return list(dict.fromkeys(route.topic for _, route in self._routes))
+
+    def leads_to(self, stream: str, profile: str) -> bool:
+        """Whether a route of that profile can lead to the stream."""
+        return any(name == profile and names_meet(shape, list(stream)) for name, shape in self._streams)
 
     def resolve(self, topic: str) -> Target | None:
         """What the first route that matches says. PayloadError: a topic or name that cannot be used."""
@@ -75,7 +79,7 @@ class RouteTable:
                 if overlap(pattern, levels):
                     raise RinglineError(
                         f'{name} "{"/".join(pattern)}" is matched by the subscribed filter "{route.topic}": '
-                        "every answer would come back as an alarm or a log line; choose a topic outside the filter"
+                        "every answer would come back as an alarm or a log line; choose a topic outside it"
                     )
 
 

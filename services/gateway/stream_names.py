@@ -17,8 +17,8 @@ from shared.config.settings import Route
 MAX_NAME = 128  # characters
 
 
-def check_streams(routes: Sequence[Route]) -> None:
-    """RinglineError that names the route whose stream cannot be."""
+def check_streams(routes: Sequence[Route]) -> list[tuple[str, list[str]]]:
+    """Profile and shape of each route's stream; RinglineError that names the route whose stream cannot be."""
     shapes: list[tuple[int, Route, list[str]]] = []
     for index, route in enumerate(routes):
         if route.stream:
@@ -26,10 +26,11 @@ def check_streams(routes: Sequence[Route]) -> None:
     for (first, one, shape), (second, other, other_shape) in combinations(shapes, 2):
         if one.profile != other.profile and names_meet(shape, other_shape):
             raise RinglineError(
-                f'routes[{first}].stream "{one.stream}" and routes[{second}].stream "{other.stream}" can be the '
-                f'same stream, but their profiles are "{one.profile}" and "{other.profile}": '
+                f'routes[{first}].stream "{one.stream}" and routes[{second}].stream "{other.stream}" can '
+                f'be the same stream, but their profiles are "{one.profile}" and "{other.profile}": '
                 "use one profile, or put something of the route into the names"
             )
+    return [(route.profile, shape) for _, route, shape in shapes]
 
 
 def _shape(where: str, route: Route) -> list[str]:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.alarm import Alarm
-from services.gateway.prompt import Prompter, cut_middle, longest, prompt_room, user_text
+from services.gateway.prompt import Prompter, line_room, longest, prompt_room
+from services.gateway.wording import cut_middle, line_text, user_text
 from shared.config.settings import Paths, Profile
 from shared.model.open import open_model
 
