@@ -5,69 +5,24 @@ from __future__ import annotations
 import resource
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from shared.bus.messages import Submit
-from tests.integration.gateway_world import (
-    GatewayProcess,
-    Mosquitto,
-    Plant,
-    TalkingContext,
-    answer,
-    finished,
-    long_answer,
-    rejected,
-    wait_for,
-)
-
-
-class World:
-    def __init__(self, directory: Path, version: str, broker: str) -> None:
-        self.directory = directory
-        self.broker = Mosquitto(directory / "mosquitto", broker)
-        self.broker.start()
-        self.context = TalkingContext(directory / "run")
-        self.gateway = GatewayProcess(directory, self.broker.port, version)
-        self.plant = Plant(self.broker.port)
-
-    def start(self) -> None:
-        self.context.start()
-        self.gateway.start()
-        self.gateway.wait_log("joined context")
-        self.gateway.wait_log("connected to the broker")
-
-    def close(self) -> None:
-        self.plant.close()
-        if self.gateway.process is not None:
-            self.gateway.process.kill()
-            self.gateway.process.wait()
-        self.context.stop()
-        self.broker.stop()
-        print(self.gateway.log())
+from tests.integration.gateway_world import GatewayProcess, World, made_world, wait_for
+from tests.integration.talking_context import answer, finished, long_answer, rejected
 
 
 @pytest.fixture(params=["5", "3.1.1"])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    yield from _world(request.param)
+    yield from made_world(request.param)
 
 
 @pytest.fixture
 def world5() -> Iterator[World]:
-    yield from _world("5")
-
-
-def _world(version: str, broker: str = "") -> Iterator[World]:
-    with tempfile.TemporaryDirectory(prefix="rl-", dir="/tmp") as directory:
-        made = World(Path(directory), version, broker)
-        try:
-            yield made
-        finally:
-            made.close()
+    yield from made_world("5")
 
 
 def test_an_alarm_is_answered_with_stream_and_final_message(world: World) -> None:
@@ -286,7 +241,7 @@ def test_a_lost_token_message_is_replayed_not_skipped(world5: World) -> None:
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
 def test_an_answer_that_the_broker_does_not_take_becomes_a_short_one(version: str) -> None:
     """MQTT 5 tells its limit, 3.1.1 hangs up: neither is published for ever, and the next answer comes."""
-    for world in _world(version, "max_packet_size 500"):
+    for world in made_world(version, "max_packet_size 500"):
         world.start()
         world.context.script = long_answer
         world.plant.publish("plant/1/alarm", {"id": "long", "text": "pump cavitates"})
