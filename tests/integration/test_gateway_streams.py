@@ -192,7 +192,7 @@ def test_a_line_that_is_wrong_for_ever_becomes_a_dead_letter_alone(
     """The append is taken apart; the lines around it arrive."""
     world.gateway.start()
     world.gateway.wait_log("connected to the broker")
-    bad = tokenizer.encode("bad")[-1]
+    bad = tokenizer.encode("a bad")[-1]
     world.context.append_script = lambda append: (
         [refused(append, None)] if bad in append.tokens else world.context.keep(append)
     )
