@@ -19,9 +19,9 @@ import structlog
 
 from services.gateway.appends import Appends
 from services.gateway.events import Connected, Delivery, Disconnected, Wake
-from services.gateway.intake import Intake, Taken, reroute
+from services.gateway.intake import Intake, reroute
 from services.gateway.journal import Journal, JournalFull
-from services.gateway.mqtt import RECEIVE_MAXIMUM, MqttLink
+from services.gateway.mqtt import MqttLink
 from services.gateway.outbox import Outbox
 from services.gateway.prompt import Prompter
 from services.gateway.pump import BusPump
@@ -36,6 +36,7 @@ from shared.config.settings import Settings
 from shared.model.open import open_model
 
 EVENTS = 256
+_HELD = 2 * EVENTS  # deliveries; a broker may send more than it was told to, mosquitto does
 _TURN_S = 0.1
 _HELD_RETRY_S = 1.0
 _SETTLE_S = 1.0
@@ -83,7 +84,7 @@ class Gateway:
         self._outbox = Outbox(journal, self._link)
         self._requests = Requests(settings, journal, prompter, bus.send, self._link.stream)
         self._appends = Appends(settings, journal, prompter, bus.send, routes.leads_to)
-        self._held: deque[Delivery] = deque(maxlen=2 * RECEIVE_MAXIMUM)  # could not be journalled
+        self._held: deque[Delivery] = deque(maxlen=_HELD)  # could not be journalled
         self._missed = False  # held was full: the broker must send again
         self._retry_at = 0.0
         self._trouble = ""
@@ -160,7 +161,7 @@ class Gateway:
 
     def _take(self, deliveries: list[Delivery]) -> None:
         """Journal, commit, then acknowledge. What cannot be written now is held, with all behind it."""
-        self._missed |= len(self._held) + len(deliveries) > RECEIVE_MAXIMUM * 2
+        self._missed |= len(self._held) + len(deliveries) > _HELD
         self._held.extend(deliveries)
         if not self._held or time.monotonic() < self._retry_at:
             return
@@ -173,13 +174,13 @@ class Gateway:
             return
         for _ in taken:
             self._link.acknowledge(self._held.popleft())
-        self._note_acknowledged([row for row in taken if row is not None])
+        self._note_acknowledged([seq for seq in taken if seq is not None])
         if self._missed and not self._held:
             self._missed = False
             self._link.drop_connection()
 
-    def _write_held(self) -> list[Taken | None]:
-        taken: list[Taken | None] = []
+    def _write_held(self) -> list[int | None]:
+        taken: list[int | None] = []
         for delivery in self._held:
             try:
                 taken.append(self._intake.take(delivery))
@@ -190,10 +191,10 @@ class Gateway:
             self._trouble = ""
         return taken
 
-    def _note_acknowledged(self, taken: list[Taken]) -> None:
-        if taken:
+    def _note_acknowledged(self, seqs: list[int]) -> None:
+        if seqs:
             try:
-                self._intake.acknowledged(taken)
+                self._journal.acknowledged(seqs)
             except sqlite3.Error as error:
                 self._journal_failed(error)
 

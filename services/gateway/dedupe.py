@@ -7,7 +7,8 @@
     sent twice, without an id      same bytes                                    2 s
 
 A log line is only recognised when it arrives again by the first two ways, or with an id and the same bytes
-within an hour: a machine may say the same thing twice in a second, and both times mean something.
+within an hour: a machine may say the same thing twice in a second, and both times mean something. So the
+packet id of a line is remembered longer: an acknowledgement that the broker never got makes it come again.
 
 A PLC may use an id again for the next occurrence: that has another time or comes later. Double answers are a
 nuisance, a lost alarm is a fault; where the two meet, the alarm is taken.

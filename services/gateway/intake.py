@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import structlog
 
@@ -22,14 +21,6 @@ from shared.config.settings import Settings
 _log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """A new row of the journal's alarms, or of its lines."""
-
-    seq: int
-    line: bool = False
-
-
 class Intake:
     """`take` is called inside a journal batch; the caller acknowledges when that is committed."""
 
@@ -40,8 +31,8 @@ class Intake:
         self._routes = routes
         self._journal = journal
 
-    def take(self, delivery: Delivery) -> Taken | None:
-        """The new row, None when there is no new one. JournalFull when it cannot be taken now."""
+    def take(self, delivery: Delivery) -> int | None:
+        """The number of a new alarm or dead letter, else None. JournalFull when it cannot be taken now."""
         if delivery.topic == self._dead_letter_topic.encode():
             return None  # our own, through a subscription that somebody else made for this session
         target = None
@@ -55,28 +46,23 @@ class Intake:
             return self._bury(delivery, target, f"the gateway could not read it: {error!r}")
         arrival = _arrival(delivery, alarm)
         if not target.answer:
-            return self._take_line(arrival, topic, target, alarm)
+            self._take_line(arrival, topic, target, alarm)
+            return None
         if self._is_duplicate(arrival, delivery):
             return None
         entry = Entry(
             *(arrival, topic, delivery.payload, alarm.severity, target.profile, target.answer),
             stream=target.stream,
         )
-        return Taken(self._journal.add(entry))
+        return self._journal.add(entry)
 
-    def _take_line(self, arrival: Arrival, topic: str, target: Target, alarm: Alarm) -> Taken | None:
+    def _take_line(self, arrival: Arrival, topic: str, target: Target, alarm: Alarm) -> None:
         lines = self._journal.lines
         if line_arrived_before(arrival, lines.seen(arrival)):
-            return None
+            return
         profile = self._profiles[target.profile]
         text = line_text(alarm, profile.language, line_room(profile) * CHARS_PER_TOKEN)
-        return Taken(lines.add(arrival, Line(topic, target.stream, target.profile, text)), line=True)
-
-    def acknowledged(self, taken: list[Taken]) -> None:
-        """The broker was told that these are ours."""
-        with self._journal.batch():
-            self._journal.acknowledged([row.seq for row in taken if not row.line])
-            self._journal.lines.acknowledged([row.seq for row in taken if row.line])
+        lines.add(arrival, Line(topic, target.stream, target.profile, text))
 
     def _target(self, raw: bytes) -> tuple[str, Target]:
         try:
@@ -92,7 +78,7 @@ class Intake:
         check_size(delivery.size, self._max_payload)
         return parse_alarm(delivery.payload, self._max_payload)
 
-    def _bury(self, delivery: Delivery, target: Target | None, reason: str) -> Taken | None:
+    def _bury(self, delivery: Delivery, target: Target | None, reason: str) -> int | None:
         arrival = _arrival(delivery, None)
         if self._is_duplicate(arrival, delivery):
             return None
@@ -101,7 +87,7 @@ class Intake:
         _log.warning(f"not an alarm, sent to {self._dead_letter_topic}", topic=topic, reason=reason)
         entry = Entry(arrival, topic, b"", 0, "", self._dead_letter_topic, letter)
         try:
-            return Taken(self._journal.add(entry, State.DEAD))
+            return self._journal.add(entry, State.DEAD)
         except JournalFull:
             if target is None or target.answer:
                 raise

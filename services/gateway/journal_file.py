@@ -57,6 +57,7 @@ CREATE INDEX IF NOT EXISTS by_id ON alarms (id_key, seq) WHERE id_key IS NOT NUL
 CREATE INDEX IF NOT EXISTS open_lines ON lines (stream, seq) WHERE text IS NOT NULL;
 CREATE INDEX IF NOT EXISTS read_lines ON lines (seq) WHERE text IS NULL;
 CREATE INDEX IF NOT EXISTS line_by_digest ON lines (digest, seq);
+CREATE INDEX IF NOT EXISTS line_by_packet ON lines (digest, packet, seq) WHERE packet IS NOT NULL;
 """
 _FROM_LAYOUT_1 = "ALTER TABLE alarms ADD COLUMN stream TEXT NOT NULL DEFAULT '';"
 # Context remembers each stream's last serial: a journal begun anew goes on above those of the lost one.

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 from services.gateway.dedupe import Arrival, Seen
 
-_CANDIDATES = 8  # earlier lines compared with a new one
 _PRUNE = 64  # waiting lines dropped at once
 _STREAMS = 1000  # whose names are kept
 _WAITING = "text IS NOT NULL AND append IS NULL"
@@ -46,11 +45,16 @@ class LineJournal:
         self._batch = batch
 
     def seen(self, arrival: Arrival) -> list[Seen]:
-        """The latest lines with the same bytes on the same topic."""
+        """The latest line with the same bytes on the same topic, and the one with the same packet id.
+
+        A machine may have said the same thing a hundred times: of those the redelivered one is wanted.
+        """
         rows = self._db.execute(
-            "SELECT seq, digest, NULL, NULL, received, packet FROM lines"
-            " WHERE digest = ? ORDER BY seq DESC LIMIT ?",
-            (arrival.digest, _CANDIDATES),
+            "SELECT * FROM (SELECT seq, digest, NULL, NULL, received, packet FROM lines"
+            " WHERE digest = ?1 ORDER BY seq DESC LIMIT 1) UNION"
+            " SELECT * FROM (SELECT seq, digest, NULL, NULL, received, packet FROM lines"
+            " WHERE digest = ?1 AND packet = ?2 ORDER BY seq DESC LIMIT 1)",
+            (arrival.digest, arrival.packet),
         )
         return [Seen(*row) for row in rows]
 
@@ -66,11 +70,6 @@ class LineJournal:
         )
         assert cursor.lastrowid is not None
         return cursor.lastrowid
-
-    def acknowledged(self, seqs: list[int]) -> None:
-        """The broker was told: what comes with the same packet id from now on is something new."""
-        with self._batch():
-            self._db.executemany("UPDATE lines SET packet = NULL WHERE seq = ?", ((seq,) for seq in seqs))
 
     def make_room(self, most: int) -> int:
         """Give up rows until there are `most`. How many of them were waiting lines, which are lost."""

@@ -219,6 +219,7 @@ def test_a_flood_of_lines_holds_up_no_alarm_and_the_oldest_lines_go(
         world.plant.publish("plant/1/alarm", {"id": f"n{number}", "text": "pump stopped"})
     assert {item["id"] for item in world.plant.wait_answers(3)} == {"n0", "n1", "n2"}
     world.gateway.wait_log("of the oldest were dropped")
+    assert world.gateway.log().count("connected to the broker") == 1
     world.context.append_script = world.context.keep
     wait_lines(world, tokenizer, quiet)
     wait_for(lambda: lines_of(world, tokenizer, "line/2")[-1:] == ["pump 449 runs"], "the last line")

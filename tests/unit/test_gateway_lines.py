@@ -10,7 +10,7 @@ import pytest
 from gateway_lines_world import FakeContext, configured, delivery, made_appends, put
 
 from services.gateway.appends import IN_FLIGHT
-from services.gateway.intake import Intake, Taken, reroute
+from services.gateway.intake import Intake, reroute
 from services.gateway.journal import Journal, State
 from services.gateway.routes import RouteTable
 from shared.bus.messages import StreamAppend, StreamClose, StreamRefused
@@ -35,17 +35,24 @@ def test_a_line_is_recognised_when_the_broker_or_a_sender_with_ids_repeats_it(
     intake: Intake, journal: Journal
 ) -> None:
     """A redelivery, a retained one, the same bytes with an id; what a machine says twice are two lines."""
-    taken = intake.take(delivery(b"on", packet=7))
-    assert taken == Taken(taken.seq, line=True) if taken else False
-    assert intake.take(delivery(b"on", packet=7, redelivered=True)) is None
-    assert intake.take(delivery(b"on", packet=8, retained=True)) is None
-    assert intake.take(delivery(b"on", packet=8)) is not None
-    assert intake.take(delivery(b'{"id": 1, "text": "off"}')) is not None
-    assert intake.take(delivery(b'{"id": 1, "text": "off"}')) is None
-    assert intake.take(delivery(b'{"id": 1, "text": "on"}')) is not None
-    intake.acknowledged([taken] if taken else [])
+    intake.take(delivery(b"on", packet=7))
+    intake.take(delivery(b"on", packet=7, redelivered=True))
+    intake.take(delivery(b"on", packet=8, retained=True))
+    assert texts(journal) == ["on\n"]
+    intake.take(delivery(b"on", packet=8))
+    for _ in range(2):
+        intake.take(delivery(b'{"id": 1, "text": "off"}'))
+    intake.take(delivery(b'{"id": 1, "text": "on"}'))
     assert texts(journal) == ["on\n", "on\n", "off\n", "on\n"]
     assert journal.counts() == {}
+
+
+def test_a_redelivery_is_found_among_many_equal_lines(intake: Intake, journal: Journal) -> None:
+    """A whole burst comes again when the connection breaks before its acknowledgements arrive."""
+    for again in (False, True):
+        for packet in range(1, 61):
+            intake.take(delivery(b"pump on", packet=packet, redelivered=again))
+    assert journal.lines.waiting() == 60
 
 
 def test_a_redelivery_is_known_also_when_the_line_was_read_meanwhile(
@@ -59,7 +66,8 @@ def test_a_redelivery_is_known_also_when_the_line_was_read_meanwhile(
     appends.handle(context.take(context.sent[0]))  # type: ignore[arg-type]
     appends.fill()
     assert journal.lines.waiting() == 0
-    assert intake.take(delivery(b"on", packet=7, redelivered=True)) is None
+    intake.take(delivery(b"on", packet=7, redelivered=True))
+    assert journal.lines.waiting() == 0
 
 
 def test_a_broken_line_holds_up_nobody_when_the_journal_is_full(intake: Intake, journal: Journal) -> None:
