@@ -13,7 +13,7 @@ from services.gateway.appends import IN_FLIGHT
 from services.gateway.intake import Intake, reroute
 from services.gateway.journal import Journal, State
 from services.gateway.routes import RouteTable
-from shared.bus.messages import StreamAppend, StreamClose, StreamRefused
+from shared.bus.messages import StreamAppend, StreamAppended, StreamClose, StreamRefused
 from shared.config.settings import Route
 
 
@@ -106,6 +106,24 @@ def test_a_bundle_stays_what_it_was_after_a_restart(journal: Journal) -> None:
     again = made_appends(journal, context)
     again.fill()
     assert context.sent[0] == context.sent[1]
+
+
+def test_answers_about_an_earlier_append_change_nothing(journal: Journal) -> None:
+    """They were under way when the append was sent again: they are not about this one."""
+    context = FakeContext()
+    appends = made_appends(journal, context)
+    (first,) = put(journal, "one")
+    appends.fill()
+    appends.handle(StreamAppended(stream="a", serial=first))
+    put(journal, "two")
+    appends.fill()
+    appends.handle(StreamAppended(stream="a", serial=first))
+    appends.handle(StreamRefused(stream="a", serial=first, reason="late", retry_after_s=None))
+    put(journal, "three")
+    appends.fill()
+    assert len(context.sent) == 2
+    assert journal.lines.waiting() == 2
+    assert journal.outgoing(9) == []
 
 
 def test_a_refusal_for_ever_takes_the_append_apart(journal: Journal) -> None:
