@@ -10,13 +10,14 @@ TEST_MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
 NATIVE := CMakeLists.txt $(shell find shared/native \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \))
 CPP := $(filter %.cpp %.hpp,$(NATIVE))
 
-.PHONY: help demo test lint bench test-native test-asan test-tsan test-arm build clean mosquitto
+.PHONY: help demo test lint bench test-native test-asan test-tsan test-arm estimate-a76 build clean clean-data mosquitto
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo [MODEL=smollm2-135m]   build, fetch the models, answer the bundled alarms'
 	@echo 'make test                        build, fetch the test models, run every test'
-	@echo 'make lint | bench | test-native | test-asan | test-tsan | test-arm | clean'
+	@echo 'make lint | bench | test-native | test-asan | test-tsan | test-arm | estimate-a76 | clean'
+	@echo 'make clean-data                  remove the models, caches and journals in $(DATA)'
 
 demo: build
 	$(BIN)/ringline demo --model $(MODEL)
@@ -67,8 +68,11 @@ define native_tests
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/$(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) \
 	  -DRINGLINE_PYTHON=OFF -DRINGLINE_NATIVE_TESTS=ON -DRINGLINE_SANITIZE=$(3) $(4)
 	PATH="$(abspath $(BIN)):$$PATH" cmake --build build/$(1)
-	PATH="$(abspath $(BIN)):$$PATH" ctest --test-dir build/$(1)/shared/native --output-on-failure --no-tests=error
+	$(call native_ctest,$(1))
 endef
+
+native_ctest = PATH="$(abspath $(BIN)):$$PATH" \
+  ctest --test-dir build/$(1)/shared/native --output-on-failure --no-tests=error
 
 test-native: $(VENV)/.packages
 	$(call native_tests,native-tests,Release,)
@@ -83,15 +87,27 @@ ARM_CXX := aarch64-linux-gnu-g++
 ARM := -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_CXX_COMPILER=$(ARM_CXX) \
   "-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64;-L;/usr/aarch64-linux-gnu"
 
-# Cross-compiled, and run under emulation.
+# Cross-compiled, and run under emulation: of a processor with everything, of RK3588's, and of an older one.
+test-arm: export QEMU_CPU := max
+test-arm: export RINGLINE_BEST_ISA := i8mm
 test-arm: $(VENV)/.packages
 	@command -v $(ARM_CXX) > /dev/null && command -v qemu-aarch64 > /dev/null || \
 	  { echo 'test-arm needs a cross compiler and an emulator:' \
 	    'on Debian run apt-get install g++-aarch64-linux-gnu qemu-user'; exit 1; }
 	$(call native_tests,arm,Release,,$(ARM))
+	QEMU_CPU=cortex-a76 RINGLINE_BEST_ISA=dotprod $(call native_ctest,arm) -R 'isa|matmul'
+	QEMU_CPU=cortex-a72 RINGLINE_BEST_ISA=portable $(call native_ctest,arm) -R isa
+
+# What an RK3588 should do, without one.
+estimate-a76: $(VENV)/.packages
+	@$(BIN)/python -m bench.estimate --cxx $(ARM_CXX)
 
 comma := ,
 
 clean:
 	rm -rf build $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Not part of `clean`: to fetch the models again takes longer than to build everything.
+clean-data:
+	rm -rf $(DATA)

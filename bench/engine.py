@@ -1,17 +1,17 @@
 """Speed of the engine by batch size, against this machine's memory bandwidth and against llama.cpp.
 
-    python -m bench.engine --model NAME|PATH --threads N --rows 1,2,4,8 [--peer] [--hog] [--json]
+    python -m bench.engine --model NAME|PATH --rows 1,2,8 [--threads N] [--context N] [--peer] [--hog] [--json]
 
-One row is a decode step as the verifier runs it (pass, commit, re-root); more rows are one batch from an
-empty context with the logits of the last row, as llama-bench's ppN. With `--peer` both sides alternate, round
-by round; a ratio above 1 means that this engine is faster. Rates are medians over the rounds.
+One row is a decode step as the verifier runs it (pass, commit, re-root); more rows are one batch with the
+logits of the last row, as llama-bench's ppN. Every row sees `--context` positions before it (default: none).
+With `--peer` both sides alternate, round by round; a ratio above 1 means that this engine is faster. Rates are
+medians over the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import mmap
 import statistics
 import subprocess
@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.command import model_options, print_report
 from bench.peer import Peer, PeerMissing
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
@@ -32,26 +33,27 @@ from shared.native import BLOCK_TOKENS, KvPool, Model, Scratch, SequenceView, re
 
 DECODE_STEPS = 16  # of a round
 PAUSE_S = 0.05  # lets the other side's threads fall asleep
-WINDOW = 1024
 STREAM_BYTES = 1 << 29
 
 
 class Engine:
     """A model with one sequence, and passes over it."""
 
-    def __init__(self, file: ModelFile, threads: int, isa: str, most_rows: int) -> None:
+    def __init__(self, file: ModelFile, threads: int, isa: str, most_rows: int, context: int) -> None:
         self.model: Model = file.load(threads, isa)
-        slots = WINDOW + BLOCK_TOKENS
+        self._context = context
+        window = -(-(context + most_rows + DECODE_STEPS) // BLOCK_TOKENS) * BLOCK_TOKENS
+        slots = window + BLOCK_TOKENS
         planes = [self.model.plane]
         blocks = slots // BLOCK_TOKENS
         self._pool = KvPool(mmap.mmap(-1, blocks * KvPool.block_bytes(planes)), blocks, planes)
-        self._view = SequenceView(self._pool, 0, 0, slots, WINDOW)
+        self._view = SequenceView(self._pool, 0, 0, slots, window)
         self._view.set_blocks(0, np.arange(blocks, dtype=np.int32))
         self._scratch = Scratch(self.model, max(most_rows, 1), 1)
 
     def seconds(self, rows: int, passes: int) -> list[float]:
         """Durations of `passes` batches of `rows` tokens; with one row, of consecutive decode steps."""
-        self._view.length = 0
+        self._view.length = self._context
         return [self._decode() if rows == 1 else self._batch(rows) for _ in range(passes)]
 
     def _decode(self) -> float:
@@ -76,48 +78,44 @@ class Engine:
 
 
 def main() -> int:
-    options = _options()
-    try:
-        report = _run(options)
-    except (RinglineError, PeerMissing) as error:
-        print(f"bench.engine: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps(report, indent=2) if options.json else _table(report))
-    return 0
+    return print_report("bench.engine", _options(), _run, _table)
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="bench.engine", description=__doc__.splitlines()[0] if __doc__ else ""
-    )
-    parser.add_argument("--model", required=True, help="name in the catalogue, or the path of a GGUF")
-    parser.add_argument(
-        "--data", type=Path, default=Path(".ringline"), help="directory of models and weight caches"
-    )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--isa", default="", help="instruction-set variant (default: the best)")
+    parser = model_options("bench.engine", __doc__)
     parser.add_argument("--rows", default="1,2,4,8,12,16,32,64,512", help="batch sizes")
+    parser.add_argument("--context", type=int, default=0, help="positions that every row sees")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer", action="store_true", help="measure llama-cpp-python too")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has llama-cpp-python")
     parser.add_argument("--hog", action="store_true", help="decode once more beside one busy process")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.rows = sorted({int(n) for n in options.rows.split(",")})
     if not 1 <= options.rows[0] <= options.rows[-1] <= 512:
         parser.error("--rows must be between 1 and 512")
+    if not 0 <= options.context <= 32768:
+        parser.error("--context must be between 0 and 32768")
+    if options.context and options.peer:
+        parser.error("--peer measures without a context")
     return options
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     file = open_model(options.model, Paths(data=options.data))
-    engine = Engine(file, options.threads, options.isa, options.rows[-1])
-    peer = Peer(options.peer_python, _gguf(options), options.threads) if options.peer else None
+    engine = Engine(file, options.threads, options.isa, options.rows[-1], options.context)
+    peer = _start_peer(options) if options.peer else None
     try:
         return _measure(options, file, engine, peer)
     finally:
         if peer is not None:
             peer.close()
+
+
+def _start_peer(options: argparse.Namespace) -> Peer:
+    try:
+        return Peer(options.peer_python, _gguf(options), options.threads)
+    except PeerMissing as error:
+        raise RinglineError(str(error)) from None
 
 
 def _measure(
@@ -140,6 +138,7 @@ def _measure(
         "model": file.info.name,
         "isa": engine.model.isa,
         "threads": options.threads,
+        "context": options.context,
         "weight_bytes": engine.model.weight_bytes,
         "read_gb_s": bandwidth / 1e9,
         "rows": {str(n): _rates(file, engine, n, own[n], bandwidth) for n in options.rows},
@@ -221,19 +220,20 @@ def _gguf(options: argparse.Namespace) -> Path:
 
 
 def _table(report: dict[str, Any]) -> str:
+    compared = "ratio_to_peer" in report
     lines = [
         f"{report['model']}, {report['isa']}, {report['threads']} threads; "
         f"memory reads {report['read_gb_s']:.1f} GB/s",
-        " rows       ms  tokens/s     GB/s  of memory   GMAC/s  x llama.cpp",
+        " rows       ms  tokens/s     GB/s  of memory   GMAC/s" + ("  x llama.cpp" if compared else ""),
     ]
     for rows, rate in report["rows"].items():
         ratio = ""
-        if "ratio_to_peer" in report:
+        if compared:
             low, high = report["ratio_spread"][rows]
-            ratio = f"{report['ratio_to_peer'][rows]:5.2f} ({low:.2f} to {high:.2f})"
+            ratio = f"  {report['ratio_to_peer'][rows]:5.2f} ({low:.2f} to {high:.2f})"
         lines.append(
             f"{rows:>5} {rate['ms']:8.2f} {rate['tokens_s']:9.1f} {rate['weights_gb_s']:8.1f} "
-            f"{rate['share_of_bandwidth']:10.2f} {rate['gmac_s']:8.1f}  {ratio}"
+            f"{rate['share_of_bandwidth']:10.2f} {rate['gmac_s']:8.1f}{ratio}"
         )
     for key, value in report.get("hog", {}).items():
         lines.append(f"beside a busy process: {key} {value:.2f}")

@@ -11,7 +11,6 @@ over the reference's top tokens and one bucket for all others.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import mmap
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.command import model_options, print_report
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 from shared.model.open import open_model
@@ -122,30 +122,14 @@ def divergences(model: Model, files: list[Path]) -> dict[str, Any]:
 
 
 def main() -> int:
-    options = _options()
-    try:
-        report = _run(options)
-    except RinglineError as error:
-        print(f"bench.quality: {error}", file=sys.stderr)
-        return 2
-    print(json.dumps(report, indent=2) if options.json else _table(report))
-    return 0
+    return print_report("bench.quality", _options(), _run, _table)
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="bench.quality", description=__doc__.splitlines()[0] if __doc__ else ""
-    )
-    parser.add_argument("--model", required=True, help="name in the catalogue, or the path of a GGUF")
+    parser = model_options("bench.quality", __doc__)
     parser.add_argument("--text", type=Path, required=True, help="UTF-8 text")
     parser.add_argument("--golden", type=Path, help="directory of logits_*.npz")
     parser.add_argument("--chunks", type=int, default=0, help="score only the first N chunks")
-    parser.add_argument(
-        "--data", type=Path, default=Path(".ringline"), help="directory of models and weight caches"
-    )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--isa", default="", help="instruction-set variant (default: the best)")
-    parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.chunks < 0:
         parser.error("--chunks must not be negative")

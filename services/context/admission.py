@@ -93,5 +93,6 @@ def sequence_for(submit: Submit, profile: Profile, seq: int, now: float) -> Sequ
         draft_kv_len=profile.draft_kv_len,
         cached_tokens=profile.ring.sink,
         started=now,
+        label=submit.label,
         followed=True,
     )

@@ -12,13 +12,14 @@ from services.context.holds import Holds
 from services.context.ledger import Ledger
 from services.context.limits import Limits
 from services.context.models import HelloCheck, Pair, choose_pair
+from services.context.own_files import OwnFiles
 from services.context.pool import BlockPool
 from services.context.protocol import Protocol
 from services.context.records import RecordStore
 from services.context.recovery import recover
 from services.context.sessions import Sessions
 from services.context.writers import Writers
-from shared.bus.endpoints import Endpoints
+from shared.bus.endpoints import Endpoints, socket_file
 from shared.bus.messages import Message, Role
 from shared.bus.server import BusServer
 from shared.config.errors import RinglineError
@@ -57,10 +58,10 @@ def serve(settings: Settings, pair: Pair, stop: threading.Event) -> int:
         segment.close()
         raise
     try:
-        _loop(server, segment, limits, stop)
+        _loop(server, segment, limits, OwnFiles([*segment.files, socket_file(endpoints.control)]), stop)
     finally:
         server.close()
-    # Not after an unexpected error: then the sessions stay for the next start, as after kill -9.
+    # Not after an error: then the sessions stay for the next start, as after kill -9.
     segment.close()
     return 0
 
@@ -117,7 +118,9 @@ def _new_ids(segment: Segment) -> Callable[[], int]:
     return new_id
 
 
-def _loop(server: BusServer, segment: Segment, limits: Limits, stop: threading.Event) -> None:
+def _loop(
+    server: BusServer, segment: Segment, limits: Limits, files: OwnFiles, stop: threading.Event
+) -> None:
     def send(role: Role, message: Message) -> None:
         peer = server.peer(role)
         if peer is not None:
@@ -135,6 +138,7 @@ def _loop(server: BusServer, segment: Segment, limits: Limits, stop: threading.E
         if now - lost_check >= _LOST_CHECK_S:
             lost_check = now
             writers.bury()
+            files.check()
         if not events and now - integrity_check >= _INTEGRITY_S:
             integrity_check = now
             report_integrity(sessions.ledger)

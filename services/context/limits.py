@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from services.context.records import RecordShape
 from services.context.sequence import Ring
-from shared.config.settings import Profile, Settings
+from shared.config.settings import MAX_PROFILES, Profile, Settings
 from shared.kv import KvGeometry, blocks_of
 
 FINISHED = 64  # requests that are remembered after their end, for a gateway that missed it
-PROFILES = 16
 _DEFAULT = Profile(name="default", language="en", system=" " * 4096, max_tokens=1024)
 _WIDEST = 1 << 17  # of the engine's score buffers
 _TEMPLATE_TOKENS = 256  # a chat template adds fewer
@@ -41,7 +40,7 @@ class Limits:
             max_sequences=settings.context.max_sequences,
             max_waiting=settings.context.max_waiting,
             record=RecordShape(
-                slots=settings.context.max_sequences + 2 * PROFILES + FINISHED,
+                slots=settings.context.max_sequences + 2 * MAX_PROFILES + FINISHED,
                 blocks=min(geometry.n_blocks, max(_table_size(profile, longest) for profile in profiles)),
                 tokens=max(_sink_at_most(p) + p.window + p.max_tokens for p in profiles),
             ),

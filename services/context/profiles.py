@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.context.ledger import Ledger
-from services.context.limits import PROFILES
 from services.context.sequence import Ring, Sequence
 from shared.bus.messages import RegisterProfile
+from shared.config.settings import MAX_PROFILES
 
 _NO_SLOT = -1
 
@@ -45,7 +45,7 @@ class Profile:
 
 
 class Profiles:
-    """The registered profiles, at most PROFILES."""
+    """The registered profiles, at most MAX_PROFILES."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -63,7 +63,7 @@ class Profiles:
         if old and old.tokens == message.tokens and old.ring.window == message.window:
             old.wanted = True
             return old, None
-        if old is None and len(self._by_name) >= PROFILES:
+        if old is None and len(self._by_name) >= MAX_PROFILES:
             return None, None
         ring = self._ledger.limits.ring(len(message.tokens), message.window)
         profile = Profile(message.profile, list(message.tokens), ring)

@@ -22,6 +22,7 @@ from shared.bus.messages import (
     Submit,
 )
 from shared.bus.server import Peer
+from shared.config.sparse_log import SparseWarning
 from shared.kv import Segment
 from shared.kv.locks import Writer
 
@@ -44,6 +45,7 @@ class Protocol:
         self._segment = segment
         self._reply = reply
         self._peers = peers
+        self._ignored = SparseWarning("message ignored")
 
     def handle(self, peer: Peer, event: Message | PeerJoined | PeerLost) -> None:
         if isinstance(event, PeerJoined):
@@ -51,7 +53,7 @@ class Protocol:
         elif isinstance(event, PeerLost):
             self._lost(peer, event.reason)
         elif not self._request(peer, event):
-            _log.warning("message ignored", role=peer.role, message=type(event).__name__)
+            self._ignored(role=peer.role, message=type(event).__name__)
 
     def _joined(self, peer: Peer) -> None:
         if peer.role == "status":

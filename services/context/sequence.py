@@ -71,6 +71,7 @@ class Sequence:
     finish: str = ""  # why it ended; "" while it lives
     slot: int = -1  # of its record
     started: float = 0.0  # monotonic seconds
+    label: str = ""  # for people; not kept over a restart of context, the gateway submits again
     followed: bool = False  # the gateway that is joined now has submitted it and has every token so far
 
     @property

@@ -79,6 +79,7 @@ class Sessions:
         reason = refusal(submit, profile, self.limits, self.ledger.pool.total)
         if reason is not None:
             self._reject(submit.request_id, reason, None)
+            self.admit()  # it may have been another request before, which made room
             return
         if profile is not None:
             profile.wanted = True
@@ -240,6 +241,7 @@ class Sessions:
         if not _same(sequence, submit):
             return self._other_request(sequence)
         sequence.followed = True
+        sequence.label = submit.label
         self._send("gateway", accepted(sequence))
         if sequence.answer_len:
             self._send("gateway", Tokens(request_id=submit.request_id, index=0, tokens=sequence.answer))
@@ -248,13 +250,14 @@ class Sessions:
         return True
 
     def _other_request(self, sequence: Sequence) -> bool:
-        """An id that is used for something else now. A finished request makes room for it, a live one does
-        not."""
+        """An id that is used for something else now: the gateway was configured anew and asks again. Nobody
+        waits for the old answer any more; no token of it is sent behind the new request's `Accepted`."""
         if sequence.finish:
             self.ledger.forget(sequence.request_id)
-            return False
-        self._reject(sequence.request_id, "its id belongs to another request that is being answered", None)
-        return True
+        else:
+            _log.info("request replaced", request=sequence.request_id, seq=sequence.seq)
+            self._end(sequence, "cancelled")
+        return False
 
     def _live(self, request_id: str) -> Sequence | None:
         return next((s for s in self.ledger.live.values() if s.request_id == request_id), None)

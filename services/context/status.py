@@ -30,7 +30,9 @@ def status_reply(sessions: Sessions, segment: Segment, peers: list[Peer]) -> Sta
 
 def _service(peer: Peer) -> ServiceStatus:
     age = max(0.0, time.monotonic() - peer.last_seen)
-    return ServiceStatus(role=peer.role, pid=peer.pid, alive=True, age_s=age, busy_s=peer.busy_s)
+    return ServiceStatus(
+        role=peer.role, pid=peer.pid, alive=True, age_s=age, busy_s=peer.busy_s, note=peer.note
+    )
 
 
 def _sequence(sequence: Sequence) -> SequenceStatus:
@@ -42,4 +44,5 @@ def _sequence(sequence: Sequence) -> SequenceStatus:
         kv_len=sequence.kv_len,
         blocks=len(sequence.blocks),
         shared_blocks=sequence.shared,
+        label=sequence.label,
     )

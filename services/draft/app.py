@@ -17,6 +17,7 @@ from services.draft.worker import Worker
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.messages import Hello
+from shared.config.cpus import CpuPlan, plan_for_this_machine
 from shared.config.errors import RinglineError
 from shared.config.load import config_hash
 from shared.config.settings import Settings
@@ -72,22 +73,28 @@ def _usable_model(settings: Settings) -> ModelInfo | None:
 
 def _worker(settings: Settings, mailbox: Mailbox, bus: BusClient) -> Worker:
     outbox = Outbox(bus.propose, bus.send, mailbox.writing)
+    cpus = plan_for_this_machine(settings)
 
     def make() -> CpuDrafter:
         options = settings.draft
         file = open_model(settings.models.draft or "", settings.paths)
-        model = file.load(options.threads, options.isa, options.affinity)
-        _log.info("draft loaded", model=file.info.name, isa=model.isa, threads=model.threads)
+        model = file.load(options.threads, options.isa, cpus.draft)
+        _log.info(
+            "draft loaded",
+            model=file.info.name,
+            isa=model.isa,
+            threads=model.threads,
+            cpus=cpus.draft or "any",
+        )
         return CpuDrafter(model, options.depth, settings.context.max_sequences, outbox)
 
-    return Worker(make, mailbox, nice=shares_cores(settings, len(os.sched_getaffinity(0))))
+    return Worker(make, mailbox, nice=shares_cores(settings, cpus, len(os.sched_getaffinity(0))))
 
 
-def shares_cores(settings: Settings, cores: int) -> bool:
+def shares_cores(settings: Settings, cpus: CpuPlan, cores: int) -> bool:
     """Whether the draft model's threads can get in the way of the verifier's."""
-    mine, theirs = settings.draft.affinity, settings.verifier.affinity
-    if mine and theirs:
-        return not set(mine).isdisjoint(theirs)
+    if cpus.draft and cpus.verifier:
+        return not set(cpus.draft).isdisjoint(cpus.verifier)
     return settings.draft.threads + settings.verifier.threads > cores
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Event
@@ -13,7 +14,7 @@ from services.draft.retrieval import Confidence, Retrieval
 from shared.bus.client import BusClient
 from shared.bus.events import Joined, Lost
 from shared.bus.messages import Message, Proposal, SeqClose, SeqOpen, SeqReleased, SeqState
-from shared.kv import Attached
+from shared.kv import Attached, LatePool
 
 IDLE_S = 0.2  # how long an idle loop sleeps before it looks at its stop event
 PROPOSAL_NODES = 48
@@ -39,8 +40,7 @@ class Loop:
         self._bus = bus
         self._retrieval = retrieval
         self._mailbox = mailbox
-        self._attach = attach
-        self._attached: Attached | None = None
+        self._pool = LatePool(attach)
         self._confidence = Confidence()
         self._followed: dict[int, Followed] = {}
 
@@ -50,18 +50,33 @@ class Loop:
             if isinstance(item, Joined):
                 self._join(item.welcome.generation)
             elif isinstance(item, Lost):
-                self._followed.clear()
-                _log.warning("context lost", reason=item.reason)
+                self._lose(item.reason)
             elif item is not None:
                 self._take(item)
+            if self._mailbox is not None:
+                self._look_for_pool(self._mailbox)
 
     def _join(self, generation: int) -> None:
         self._followed.clear()
         if self._mailbox is not None:
-            if self._attached is None or self._attached.generation != generation:
-                self._attached = self._attach()
-            self._mailbox.put(self._attached.pool)
+            self._pool.joined(generation, time.monotonic())
+            if self._pool.attached is not None:
+                self._mailbox.put(self._pool.attached.pool)
+            else:
+                self._look_for_pool(self._mailbox)
         _log.info("joined", generation=generation)
+
+    def _lose(self, reason: str) -> None:
+        self._followed.clear()
+        self._pool.lost()
+        if self._mailbox is not None:
+            self._mailbox.forget()
+        _log.warning("context lost", reason=reason)
+
+    def _look_for_pool(self, mailbox: Mailbox) -> None:
+        """A pool that comes late serves the sequences opened from then on; the others have other drafts."""
+        if self._pool.attempt(time.monotonic()) and self._pool.attached is not None:
+            mailbox.put(self._pool.attached.pool)
 
     def _take(self, message: Message) -> None:
         match message:
@@ -75,7 +90,7 @@ class Loop:
                 _log.warning("unexpected message", type=type(message).__name__)
 
     def _open(self, snapshot: SeqOpen) -> None:
-        if self._mailbox is not None:
+        if self._mailbox is not None and self._pool.attached is not None:
             self._mailbox.put(snapshot)
         if self._retrieval and snapshot.max_tokens > 0:
             source = Retrieval(snapshot.tokens, self._confidence)

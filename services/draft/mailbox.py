@@ -33,6 +33,14 @@ class Mailbox:
                 self._put(item)
                 self._changed.notify()
 
+    def forget(self) -> None:
+        """Every sequence is over; nothing is drafted until a pool is put."""
+        with self._changed:
+            self._items.clear()
+            for seq in tuple(self._with_reader):
+                self._put(SeqClose(seq=seq, reason="context lost"))
+            self._changed.notify()
+
     def close(self) -> None:
         """No more is taken or kept."""
         with self._changed:

@@ -2,7 +2,8 @@
 
     answer/stream  {"id", "index", "text"}: `text` follows the first `index` characters of the answer (QoS 0)
     answer         the whole answer with what it cost, or {"id", "error"} (QoS 1)
-    dead letter    {"topic", "reason", "size", "payload"} (QoS 1)
+    dead letter    {"topic", "reason", "size", "payload"} (QoS 1), of a message that is no alarm, or of an
+                   answer that the broker does not take on its topic
 
 Times are milliseconds since the alarm reached the gateway; `queued_ms` is when it was submitted.
 """
@@ -14,7 +15,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from services.gateway.alarm import Alarm
+from services.gateway.alarm import Alarm, AlarmId
 from shared.bus.messages import Finished
 
 DEAD_LETTER_BYTES = 4096  # of the payload that are shown
@@ -28,18 +29,24 @@ class Timing:
     duration_ms: float
 
 
-def stream_delta(alarm_id: str, index: int, text: str) -> bytes:
+def stream_delta(alarm_id: AlarmId, index: int, text: str) -> bytes:
     return _json({"id": alarm_id, "index": index, "text": text})
 
 
-def final_answer(alarm_id: str, alarm: Alarm, text: str, model: str, done: Finished, timing: Timing) -> bytes:
-    """Of `prompt_tokens`, `cached_tokens` were found in the pool; `drafted`, `accepted`: draft tokens."""
+def final_answer(
+    alarm_id: AlarmId, alarm: Alarm, cut: bool, text: str, model: str, done: Finished, timing: Timing
+) -> bytes:
+    """Of `prompt_tokens`, `cached_tokens` were found in the pool; `drafted`, `accepted`: draft tokens.
+
+    `cut`: the model has not seen all of the alarm, because the window has no room for it.
+    """
     return _json(
         {
             **_about(alarm_id, alarm),
             "text": text,
             "model": model,
             "finish": done.reason,
+            "cut": cut,
             "prompt_tokens": done.prompt_tokens,
             "cached_tokens": done.cached_tokens,
             "answer_tokens": done.answer_tokens,
@@ -53,9 +60,9 @@ def final_answer(alarm_id: str, alarm: Alarm, text: str, model: str, done: Finis
     )
 
 
-def error_answer(alarm_id: str, alarm: Alarm | None, reason: str) -> bytes:
+def error_answer(alarm_id: AlarmId, alarm: Alarm | None, reason: str) -> bytes:
     """What is published when there will be no answer, so that nobody waits for it."""
-    about = {"id": alarm_id} if alarm is None else _about(alarm_id, alarm)
+    about: dict[str, Any] = {"id": alarm_id} if alarm is None else _about(alarm_id, alarm)
     return _json({**about, "error": reason[:_REASON_CHARS]})
 
 
@@ -75,7 +82,19 @@ def dead_letter(topic: bytes, payload: bytes, size: int, reason: str) -> bytes:
     return _json(letter)
 
 
-def _about(alarm_id: str, alarm: Alarm) -> dict[str, Any]:
+def shorter_answer(payload: bytes, reason: str) -> bytes:
+    """An error in the place of an answer."""
+    return error_answer(json.loads(payload).get("id", ""), None, reason)
+
+
+def shorter_letter(payload: bytes) -> bytes | None:
+    """A dead letter without what was in the message; None when it is one already."""
+    letter = json.loads(payload)
+    shorter = {key: value for key, value in letter.items() if not key.startswith("payload")}
+    return None if shorter == letter else _json({**shorter, "cut": True})
+
+
+def _about(alarm_id: AlarmId, alarm: Alarm) -> dict[str, Any]:
     about: dict[str, Any] = {"id": alarm_id, "severity": alarm.severity}
     if alarm.source is not None:
         about["source"] = alarm.source

@@ -13,14 +13,16 @@ import queue
 import sqlite3
 import threading
 import time
-from collections import deque
+from collections.abc import Callable
 
 import structlog
 
 from services.gateway.appends import Appends
 from services.gateway.events import Connected, Delivery, Disconnected, Wake
+from services.gateway.inbox import Inbox
 from services.gateway.intake import Intake, reroute
-from services.gateway.journal import Journal, JournalFull
+from services.gateway.journal import Journal
+from services.gateway.journal_file import DiskFull
 from services.gateway.mqtt import MqttLink
 from services.gateway.outbox import Outbox
 from services.gateway.prompt import Prompter
@@ -36,10 +38,11 @@ from shared.config.settings import Settings
 from shared.model.open import open_model
 
 EVENTS = 256
-_HELD = 2 * EVENTS  # deliveries; a broker may send more than it was told to, mosquitto does
 _TURN_S = 0.1
-_HELD_RETRY_S = 1.0
+_RETRY_S = 1.0
+_FULL_RETRY_S = 2.0
 _SETTLE_S = 1.0
+_SILENCE_S = 60.0  # before the same trouble is said again
 
 _log = structlog.get_logger()
 Event = Delivery | Connected | Disconnected | Wake | Joined | Lost | Message
@@ -51,6 +54,8 @@ def main(settings: Settings, stop: threading.Event) -> int:
     routes = RouteTable(settings)
     model = open_model(settings.models.target, settings.paths)
     prompter = Prompter(model)
+    for profile in settings.profiles:
+        prompter.prefix(profile)  # takes a while, and fails when it does before anything is connected
     hello = Hello(
         role="gateway",
         incarnation=incarnation,
@@ -58,8 +63,9 @@ def main(settings: Settings, stop: threading.Event) -> int:
         config_hash=config_hash(settings),
         vocabulary_hash=model.info.vocabulary_hash,
     )
-    journal = Journal(settings.paths.data / "journal.db", settings.gateway.journal_max_alarms)
-    reroute(journal, routes, settings.gateway.dead_letter_topic)
+    journal = _open_journal(settings, routes, stop)
+    if journal is None:
+        return 0
     gateway = Gateway(settings, routes, journal, prompter, BusClient(Endpoints.of(settings.paths), hello))
     try:
         gateway.run(stop)
@@ -68,33 +74,56 @@ def main(settings: Settings, stop: threading.Event) -> int:
     return 0
 
 
+def _open_journal(settings: Settings, routes: RouteTable, stop: threading.Event) -> Journal | None:
+    """The journal, with its alarms on the routes of this configuration. While its disk is full it is waited
+    for: the alarms stay with the broker. None when that ends with `stop`."""
+    path = settings.paths.data / "journal.db"
+    said = False
+    while not stop.is_set():
+        try:
+            journal = Journal(path, settings.gateway.journal_max_alarms)
+        except DiskFull:
+            if not said:
+                _log.error(f"{path}: the disk is full; waiting for room, the broker keeps the alarms")
+            said = True
+            stop.wait(_FULL_RETRY_S)
+            continue
+        try:
+            reroute(journal, routes, settings.gateway.dead_letter_topic)
+        except sqlite3.Error as error:
+            _log.error(f"{path}: alarms of an earlier configuration keep its routes ({error})")
+        return journal
+    return None
+
+
 class Gateway:
     def __init__(
         self, settings: Settings, routes: RouteTable, journal: Journal, prompter: Prompter, bus: BusClient
     ) -> None:
         self._events: queue.Queue[Event] = queue.Queue(EVENTS)
         self._journal = journal
+        self._bus = bus
+        self._no_broker = f"no connection to the MQTT broker at {settings.mqtt.host}:{settings.mqtt.port}"
+        bus.note = self._no_broker
         self._filters = routes.filters
         stale = sorted(journal.subscriptions() - set(self._filters))
         self._link = MqttLink(
             settings.mqtt, routes.filters, stale, settings.gateway.max_payload_bytes, self._events
         )
         self._pump = BusPump(bus, self._events)
-        self._intake = Intake(settings, routes, journal)
-        self._outbox = Outbox(journal, self._link)
-        self._requests = Requests(settings, journal, prompter, bus.send, self._link.stream)
         self._appends = Appends(settings, journal, prompter, bus.send, routes.leads_to)
-        self._held: deque[Delivery] = deque(maxlen=_HELD)  # could not be journalled
-        self._missed = False  # held was full: the broker must send again
-        self._retry_at = 0.0
-        self._trouble = ""
+        self._inbox = Inbox(journal, Intake(settings, routes, journal), self._link, self._appends.make_room)
+        self._outbox = Outbox(journal, self._link, settings.gateway.dead_letter_topic)
+        self._requests = Requests(settings, journal, prompter, bus.send, self._link.stream)
+        self._trouble = _Trouble("answers")
+        self._line_trouble = _Trouble("log lines")
 
     def run(self, stop: threading.Event) -> None:
         self._pump.start()
         self._link.start()
         while not stop.is_set():
-            deliveries = self._handle(self._drain())
-            self._take(deliveries)
+            self._inbox.hold(self._handle(self._drain()))
+            self._inbox.take()
             self._advance()
         self._settle()
 
@@ -138,14 +167,17 @@ class Gateway:
     def _on(self, event: Connected | Disconnected | Wake | Joined | Lost | Message) -> None:
         match event:
             case Connected():
+                self._bus.note = ""
                 self._outbox.connected(event.connection, event.max_packet)
                 self._journal.subscribed(self._filters)
             case Disconnected():
+                self._inbox.disconnected(event.connection)
+                self._bus.note = self._no_broker
                 self._outbox.disconnected(event.connection)
             case Joined():
                 _log.info("joined context")
                 self._requests.introduce()
-                self._appends.joined()
+                self._with_lines(self._appends.joined)
                 self._requests.joined()
             case Lost():
                 _log.warning("context is gone, alarms wait for it", reason=event.reason)
@@ -155,72 +187,59 @@ class Gateway:
             case Wake():
                 pass  # the outbox looks every turn
             case StreamAppended() | StreamRefused():
-                self._appends.handle(event)
+                self._with_lines(lambda: self._appends.handle(event))
             case _:
                 self._requests.handle(event)
-
-    def _take(self, deliveries: list[Delivery]) -> None:
-        """Journal, commit, then acknowledge. What cannot be written now is held, with all behind it."""
-        self._missed |= len(self._held) + len(deliveries) > _HELD
-        self._held.extend(deliveries)
-        if not self._held or time.monotonic() < self._retry_at:
-            return
-        try:
-            with self._journal.batch():
-                taken = self._write_held()
-                self._appends.make_room()
-        except sqlite3.Error as error:
-            self._journal_failed(error)
-            return
-        for _ in taken:
-            self._link.acknowledge(self._held.popleft())
-        self._note_acknowledged([seq for seq in taken if seq is not None])
-        if self._missed and not self._held:
-            self._missed = False
-            self._link.drop_connection()
-
-    def _write_held(self) -> list[int | None]:
-        taken: list[int | None] = []
-        for delivery in self._held:
-            try:
-                taken.append(self._intake.take(delivery))
-            except JournalFull:
-                self._pause("the journal is full of unanswered alarms; the broker keeps the next ones")
-                break
-        else:
-            self._trouble = ""
-        return taken
-
-    def _note_acknowledged(self, seqs: list[int]) -> None:
-        if seqs:
-            try:
-                self._journal.acknowledged(seqs)
-            except sqlite3.Error as error:
-                self._journal_failed(error)
 
     def _advance(self) -> None:
         """Submit and publish what can be."""
         if self._pump.error is not None:
             raise self._pump.error
-        if time.monotonic() < self._retry_at:
+        if self._line_trouble.over:  # before the alarms that are asked behind them
+            self._with_lines(self._advance_lines)
+        if not self._trouble.over:
             return
         try:
             self._requests.tick()
-            self._appends.tick()
-            self._appends.fill()  # before the alarms that are asked behind them
             self._requests.fill()
             self._outbox.pump()
         except sqlite3.Error as error:
             self._journal_failed(error)
 
+    def _advance_lines(self) -> None:
+        self._appends.tick()
+        self._appends.fill()
+
+    def _with_lines(self, action: Callable[[], None]) -> None:
+        """What fails with log lines keeps no alarm from its answer."""
+        try:
+            action()
+        except sqlite3.Error as error:
+            self._appends.forget()
+            self._journal.relieve()
+            self._line_trouble.begin(error)
+
     def _journal_failed(self, error: sqlite3.Error) -> None:
         self._requests.forget()
-        self._appends.forget()
-        self._pause(f"the journal cannot be written ({error}); nothing is acknowledged until it can")
+        self._journal.relieve()
+        self._trouble.begin(error)
 
-    def _pause(self, trouble: str) -> None:
-        """Leave the journal alone for a moment; said once for each trouble."""
-        self._retry_at = time.monotonic() + _HELD_RETRY_S
-        if trouble != self._trouble:
-            _log.error(trouble)
-            self._trouble = trouble
+
+class _Trouble:
+    """The journal cannot be written: it is left alone for a moment, which is said once in a while."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._until = 0.0
+        self._say_at = 0.0
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self._until
+
+    def begin(self, error: sqlite3.Error) -> None:
+        now = time.monotonic()
+        self._until = now + _RETRY_S
+        if now >= self._say_at:
+            _log.error(f"the journal cannot be written ({error}); {self._what} wait until it can")
+            self._say_at = now + _SILENCE_S

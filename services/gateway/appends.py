@@ -124,11 +124,12 @@ class Appends:
         with self._journal.batch():
             for stream, serial in self._done.items():
                 self.counts.read += self._lines.read(stream, serial)
-            fresh = [self._prepare(stream) for stream in self._candidates()[:room]] if room > 0 else []
+            prepared = [self._prepare(stream) for stream in self._candidates()[:room]] if room > 0 else []
         self._done.clear()
-        for append in fresh:  # only now: what is sent must be bundled for ever
-            self._live[append.message.stream] = append
-            self._post(append)
+        for append in prepared:  # only now: what is sent must be bundled for ever
+            if append is not None:
+                self._live[append.message.stream] = append
+                self._post(append)
 
     def _candidates(self) -> list[str]:
         now = time.monotonic()
@@ -139,13 +140,19 @@ class Appends:
             if stream not in self._live and stream not in self._not_before
         ]
 
-    def _prepare(self, stream: str) -> Append:
-        """The stream's next append, made now unless an earlier one was not read."""
+    def _prepare(self, stream: str) -> Append | None:
+        """The stream's next append, made now unless an earlier one was not read.
+
+        None: its profile is gone, and the journal could not be told at the start; the next start tells it.
+        """
         lines = self._lines.bundled(stream)
         fresh = not lines
         if fresh:
             lines = self._lines.unbundled(stream, _LINES)
-        profile = self._profiles[lines[0].profile]
+        profile = self._profiles.get(lines[0].profile)
+        if profile is None:
+            self._not_before[stream] = time.monotonic() + _RETRY_S[1]
+            return None
         tokens, count = self._tokens(profile, lines, None if fresh else len(lines))
         lines = lines[:count]
         if fresh:

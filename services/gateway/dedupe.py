@@ -3,15 +3,16 @@
     what arrives again             how it is recognised                          for how long
     redelivery by the broker       DUP flag, same packet id, same bytes          until it is acknowledged
     retained, after a new session  retain flag, same bytes                       while the journal knows it
-    sent twice, with an id         same topic and id; times (if any) within 2 s  1 h when there are no times
+    sent twice, with an id         same topic, id and content, times within 2 s  1 h when there are no times
     sent twice, without an id      same bytes                                    2 s
+
+A PLC may use an id again for the next occurrence: that has another time or comes later. The same id with
+another text, value or severity is a new alarm: it got worse. Double answers are a nuisance, a lost alarm is a
+fault; where the two meet, the alarm is taken.
 
 A log line is only recognised when it arrives again by the first two ways, or with an id and the same bytes
 within an hour: a machine may say the same thing twice in a second, and both times mean something. So the
 packet id of a line is remembered longer: an acknowledgement that the broker never got makes it come again.
-
-A PLC may use an id again for the next occurrence: that has another time or comes later. Double answers are a
-nuisance, a lost alarm is a fault; where the two meet, the alarm is taken.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ SAME_ID_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """`digest` is of topic and payload, `id_key` of topic and alarm id; `received` is wall clock."""
+    """`digest` is of topic and payload, `id_key` of topic and all that an alarm with an id says but its time;
+    `received` is wall clock."""
 
     digest: bytes
     id_key: bytes | None
@@ -50,7 +52,7 @@ class Seen:
 
 
 def digest(topic: bytes, content: bytes) -> bytes:
-    """16 bytes that stand for a topic together with a payload or an id."""
+    """16 bytes that stand for a topic together with a payload or a content."""
     state = hashlib.blake2b(len(topic).to_bytes(4, "big"), digest_size=16)
     state.update(topic)
     state.update(content)
@@ -86,6 +88,6 @@ def _repeats(new: Arrival, old: Seen) -> bool:
         return age <= SAME_MOMENT_S
     if new.id_key is None or new.id_key != old.id_key:
         return False
-    if new.ts is not None and old.ts is not None:
+    if new.ts is not None and old.ts is not None:  # both or none, else the contents differ
         return abs(new.ts - old.ts) <= SAME_MOMENT_S
     return age <= SAME_ID_S

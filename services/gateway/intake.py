@@ -6,9 +6,10 @@ import time
 
 import structlog
 
-from services.gateway.alarm import Alarm, parse_alarm
+from services.gateway.alarm import Alarm, parse_content
 from services.gateway.answers import dead_letter
 from services.gateway.dedupe import Arrival, digest, duplicate_of, line_arrived_before
+from services.gateway.doubts import DoubtLog
 from services.gateway.events import Delivery
 from services.gateway.journal import Entry, Journal, JournalFull, State
 from services.gateway.journal_lines import Line, LineJournal
@@ -30,6 +31,7 @@ class Intake:
         self._profiles = {profile.name: profile for profile in settings.profiles}
         self._routes = routes
         self._journal = journal
+        self._doubts = DoubtLog()
 
     def take(self, delivery: Delivery) -> int | None:
         """The number of a new alarm or dead letter, else None. JournalFull when it cannot be taken now."""
@@ -38,18 +40,19 @@ class Intake:
         target = None
         try:
             topic, target = self._target(delivery.topic)
-            alarm = self._parse(delivery)
+            alarm, content = self._parse(delivery)
         except PayloadError as error:
             return self._bury(delivery, target, str(error))
         except Exception as error:  # a fault of ours must not come back with every redelivery
             _log.exception("an alarm could not be read")
             return self._bury(delivery, target, f"the gateway could not read it: {error!r}")
-        arrival = _arrival(delivery, alarm)
+        arrival = _arrival(delivery, alarm.ts, content)
         if not target.answer:
             self._take_line(arrival, topic, target, alarm)
             return None
         if self._is_duplicate(arrival, delivery):
             return None
+        self._doubts.note(topic, alarm)
         entry = Entry(
             *(arrival, topic, delivery.payload, alarm.severity, target.profile, target.answer),
             stream=target.stream,
@@ -60,6 +63,7 @@ class Intake:
         lines = self._journal.lines
         if line_arrived_before(arrival, lines.seen(arrival)):
             return
+        self._doubts.note(topic, alarm)
         profile = self._profiles[target.profile]
         text = line_text(alarm, profile.language, line_room(profile) * CHARS_PER_TOKEN)
         lines.add(arrival, Line(topic, target.stream, target.profile, text))
@@ -74,12 +78,12 @@ class Intake:
             raise PayloadError("no route matches its topic; add one, or use another mqtt.client_id")
         return topic, target
 
-    def _parse(self, delivery: Delivery) -> Alarm:
+    def _parse(self, delivery: Delivery) -> tuple[Alarm, bytes | None]:
         check_size(delivery.size, self._max_payload)
-        return parse_alarm(delivery.payload, self._max_payload)
+        return parse_content(delivery.payload, self._max_payload)
 
     def _bury(self, delivery: Delivery, target: Target | None, reason: str) -> int | None:
-        arrival = _arrival(delivery, None)
+        arrival = _arrival(delivery)
         if self._is_duplicate(arrival, delivery):
             return None
         letter = dead_letter(delivery.topic, delivery.payload, delivery.size, reason)
@@ -91,9 +95,7 @@ class Intake:
         except JournalFull:
             if target is None or target.answer:
                 raise
-            return (
-                None  # what was to be a log line holds up no alarm; the warning above is what is left of it
-            )
+        return None  # what was to be a log line holds up no alarm; the warning above is what is left of it
 
     def _is_duplicate(self, arrival: Arrival, delivery: Delivery) -> bool:
         earlier = duplicate_of(arrival, self._journal.seen(arrival))
@@ -137,12 +139,11 @@ def _resolve_or_none(routes: RouteTable, topic: str) -> Target | None:
         return None
 
 
-def _arrival(delivery: Delivery, alarm: Alarm | None) -> Arrival:
-    name = None if alarm is None else alarm.id
+def _arrival(delivery: Delivery, ts: float | None = None, content: bytes | None = None) -> Arrival:
     return Arrival(
         digest=digest(delivery.topic, delivery.payload),
-        id_key=None if name is None else digest(delivery.topic, name.encode()),
-        ts=None if alarm is None else alarm.ts,
+        id_key=None if content is None else digest(delivery.topic, content),
+        ts=ts,
         received=time.time(),
         retained=delivery.retained,
         redelivered=delivery.redelivered,

@@ -8,12 +8,14 @@
 After a crash `received` and `submitted` are submitted again under the same request id, `publishing` is
 published again. One process owns the file (an exclusive SQLite lock, dropped by the kernel on death); WAL
 with synchronous=FULL, so a commit that returned survives a power cut. Rows are bounded: the oldest that are
-through make room for new ones; when nothing is through, `add` refuses and the alarm stays with the broker.
+through (kept to recognise duplicates) make room for new ones; when nothing is through, `add` refuses and the
+alarm stays with the broker. What is here goes on: to finish an alarm takes no row, and a reserve of the disk.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from services.gateway.dedupe import Arrival, Seen
-from services.gateway.journal_file import open_database
+from services.gateway.journal_file import RESERVE_BYTES, free_bytes, open_database
 from services.gateway.journal_lines import LineJournal
 
 _CANDIDATES = 8  # earlier alarms compared with a new one
@@ -39,7 +41,7 @@ class State(IntEnum):
 
 
 class JournalFull(Exception):
-    """Every row is an alarm that is not through yet."""
+    """Nothing more can be taken now: every row is an alarm that is not through yet, or its disk is full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class Journal:
 
     def __init__(self, path: Path, max_alarms: int) -> None:
         self._max = max_alarms
+        self._path = path
         self._db = open_database(path)
         self._depth = 0
         self.lines = LineJournal(self._db, self.batch)
@@ -117,6 +120,25 @@ class Journal:
             raise
         finally:
             self._depth = 0
+
+    def check_disk(self, size: int) -> None:
+        """JournalFull unless `size` bytes can be taken and the answers of all alarms be written as well."""
+        needed = 2 * size + RESERVE_BYTES
+        if self._space() < needed:
+            self.relieve()
+            if self._space() < needed:
+                raise JournalFull(f"the disk of {self._path} is full")
+
+    def _space(self) -> int:
+        """Bytes on the disk and in pages of the database that hold nothing any more."""
+        (pages,) = self._db.execute("PRAGMA freelist_count").fetchone()
+        (size,) = self._db.execute("PRAGMA page_size").fetchone()
+        return free_bytes(self._path) + int(pages * size)
+
+    def relieve(self) -> None:
+        """Bring the write-ahead log into the database and give back its space, as far as that goes."""
+        with contextlib.suppress(sqlite3.Error):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def seen(self, arrival: Arrival) -> list[Seen]:
         """The latest alarms that `arrival` may repeat, newest first."""
@@ -187,25 +209,22 @@ class Journal:
             *(State.PUBLISHING, payload, outcome, seq),
         )
 
-    def replace_outgoing(self, seq: int, payload: bytes) -> None:
-        """Publish `payload` instead of what the broker refuses."""
+    def replace_outgoing(self, message: Outgoing) -> None:
+        """Publish this instead of what the broker does not take."""
         self._change(
-            "UPDATE alarms SET out_payload = ?, outcome = ? WHERE seq = ?", payload, State.FAILED, seq
+            "UPDATE alarms SET out_topic = ?, out_payload = ?, outcome = ? WHERE seq = ? AND state = ?",
+            *(message.topic, message.payload, message.outcome, message.seq, State.PUBLISHING),
         )
 
     def outgoing(self, limit: int, skip: set[int] | frozenset[int] = frozenset()) -> list[Outgoing]:
-        """What is to be published and not in `skip`, oldest first."""
+        """What is to be published and not in `skip`: the most severe first, then the oldest."""
         rows = self._db.execute(
             "SELECT seq, out_topic, out_payload, outcome FROM alarms"
-            " WHERE state = ? ORDER BY severity DESC, seq LIMIT ?",
-            (State.PUBLISHING, limit + len(skip)),
+            f" WHERE state = ? AND seq NOT IN ({','.join('?' * len(skip))})"
+            " ORDER BY severity DESC, seq LIMIT ?",
+            (State.PUBLISHING, *skip, limit),
         )
-        found = [
-            Outgoing(seq, topic, payload, State(outcome))
-            for seq, topic, payload, outcome in rows
-            if seq not in skip
-        ]
-        return found[:limit]
+        return [Outgoing(seq, topic, payload, State(outcome)) for seq, topic, payload, outcome in rows]
 
     def published(self, seq: int) -> None:
         """The broker has it. The texts are dropped; what recognises a duplicate stays."""
@@ -214,6 +233,10 @@ class Journal:
             " WHERE seq = ? AND state = ?",
             *(seq, State.PUBLISHING),
         )
+
+    def give_up(self, seq: int) -> None:
+        """It cannot be published anywhere. Its text stays, for people, as long as there is room."""
+        self._change("UPDATE alarms SET state = outcome WHERE seq = ? AND state = ?", seq, State.PUBLISHING)
 
     def addresses(self) -> list[tuple[str, str, str, str]]:
         """Topic, profile, answer topic and stream of the alarms that are not through."""
@@ -263,4 +286,6 @@ class Journal:
         )
         self._rows -= cursor.rowcount
         if self._rows >= self._max:
-            raise JournalFull
+            raise JournalFull(
+                f"the journal is full of unanswered alarms (gateway.journal_max_alarms = {self._max})"
+            )

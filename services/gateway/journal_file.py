@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import time
@@ -16,6 +17,7 @@ import structlog
 
 from shared.config.errors import RinglineError
 
+RESERVE_BYTES = 512 << 10  # of the disk, which new alarms and lines leave to the answers of earlier ones
 _LAYOUT = 2
 
 _SCHEMA = """
@@ -67,16 +69,34 @@ _FIRST_SERIAL = (
 )
 
 
+def free_bytes(path: Path) -> int:
+    """Free on the database's disk once its write-ahead log has become part of it, at worst."""
+    disk = os.statvfs(path.parent)
+    try:
+        log = os.stat(path.with_name(path.name + "-wal")).st_size
+    except FileNotFoundError:
+        log = 0
+    return disk.f_bavail * disk.f_frsize - log
+
+
+class DiskFull(Exception):
+    """The journal cannot be opened before there is room on its disk."""
+
+
 def open_database(path: Path) -> sqlite3.Connection:
-    """The database at `path`, locked for this process; RinglineError when that cannot be."""
+    """The database at `path`, locked for this process; RinglineError or DiskFull when that cannot be."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise DiskFull from None
         raise RinglineError(f"{path}: cannot open the journal: {error.strerror}; set paths.data") from None
     try:
         return _connect(path)
     except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            raise DiskFull from None
         hint = "another gateway uses it; stop that one first" if "locked" in str(error) else str(error)
         raise RinglineError(f"{path}: cannot open the journal: {hint}") from None
     except sqlite3.DatabaseError as error:
@@ -96,11 +116,12 @@ def _connect(path: Path) -> sqlite3.Connection:
             raise sqlite3.DatabaseError(
                 health if health != "ok" else f"layout {layout}, this version knows {_LAYOUT}"
             )
-        older = _FROM_LAYOUT_1 if layout == 1 else ""
-        first = _FIRST_SERIAL.format(int(1000 * time.time()))
-        db.executescript(
-            f"BEGIN IMMEDIATE; {older} {_SCHEMA} {first} PRAGMA user_version = {_LAYOUT}; COMMIT;"
-        )
+        if layout != _LAYOUT:  # a journal that is there opens on a full disk, too
+            older = _FROM_LAYOUT_1 if layout == 1 else ""
+            first = _FIRST_SERIAL.format(int(1000 * time.time()))
+            db.executescript(
+                f"BEGIN IMMEDIATE; {older} {_SCHEMA} {first} PRAGMA user_version = {_LAYOUT}; COMMIT;"
+            )
     except BaseException:
         db.close()
         raise

@@ -22,19 +22,25 @@ from typing import Any
 import paho.mqtt.client as paho
 import structlog
 from paho.mqtt.enums import CallbackAPIVersion
-from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from services.gateway.connecting import backoff, packet_bytes, plain, read_password, tls_context, topic_bytes
+from services.gateway.connecting import (
+    backoff,
+    connect,
+    packet_bytes,
+    topic_bytes,
+)
 from services.gateway.events import Confirmed, Connected, Delivery, Disconnected, Event, Wake
+from shared.config.credentials import plain, read_password, tls_context
 from shared.config.settings import Mqtt
 
 RECEIVE_MAXIMUM = 64  # alarms the broker may have under way to us, unacknowledged
 MAX_PACKET_BYTES = 32 << 20  # what larger packets hold the broker throws away, as MQTT 5 says
 STREAM_BACKLOG = 256  # stream messages that may wait for a slow network
 _CONNECT_S = 5.0
+_ACCEPT_S = 15.0  # until the subscriptions are confirmed
 _QUEUE_WAIT_S = 5.0
 _STABLE_S = 5.0  # a connection that lasted so long was a good one
 _TAKEN_OVER = 0x8E  # MQTT 5, 2.4
@@ -111,11 +117,13 @@ class MqttLink:
             return
         self._guarded(lambda: self._streamed.append(client.publish(topic, payload, qos=0)))
 
-    def acknowledge(self, delivery: Delivery) -> None:
-        """Tell the broker that the message is ours now. Only on the connection it came on."""
+    def acknowledge(self, delivery: Delivery) -> bool:
+        """Tell the broker that the message is ours now. Only on the connection it came on: False if that is
+        over and the broker will send it again."""
         client = self._client
-        if delivery.qos and client is not None and delivery.connection == self._connection:
-            self._guarded(lambda: client.ack(delivery.packet, delivery.qos))
+        if not delivery.qos or client is None or delivery.connection != self._connection:
+            return False
+        return self._guarded(lambda: client.ack(delivery.packet, delivery.qos))
 
     def drop_connection(self) -> None:
         """Connect anew: the broker then delivers again what was not acknowledged."""
@@ -149,32 +157,35 @@ class MqttLink:
             return False
         client = self._make_client(connection)
         try:
-            self._connect(client)
+            connect(client, self._settings, RECEIVE_MAXIMUM, MAX_PACKET_BYTES)
         except (OSError, ValueError) as error:
-            if not self._quiet:
-                where = f"{self._settings.host}:{self._settings.port}"
-                _log.warning(
-                    f"no MQTT broker at {where} ({plain(error)}); trying again until there is one: "
-                    "start it or set mqtt.host and mqtt.port"
-                )
+            self._complain(
+                f"no MQTT broker at {self._where} ({plain(error)}); trying again until there is one: "
+                "start it or set mqtt.host and mqtt.port"
+            )
             return False
         self._tickets = {}
         self._streamed.clear()
         self._client = client
         client.loop_start()
-        self._over.wait()
+        if self._over.wait(_ACCEPT_S) or self._up:
+            self._over.wait()
+        if not self._up and not self._stop.is_set():
+            self._complain(
+                f"{self._where} does not answer as an MQTT broker; trying again: check mqtt.port, and "
+                "mqtt.tls_ca, which must be set if the broker wants TLS and only then"
+            )
         return self._leave(client, connection)
 
-    def _connect(self, client: paho.Client) -> None:
-        mqtt = self._settings
-        if mqtt.version == "5":
-            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-            properties.SessionExpiryInterval = mqtt.session_expiry_s
-            properties.ReceiveMaximum = RECEIVE_MAXIMUM
-            properties.MaximumPacketSize = MAX_PACKET_BYTES
-            client.connect(mqtt.host, mqtt.port, mqtt.keepalive_s, clean_start=False, properties=properties)
-        else:
-            client.connect(mqtt.host, mqtt.port, mqtt.keepalive_s)
+    @property
+    def _where(self) -> str:
+        return f"{self._settings.host}:{self._settings.port}"
+
+    def _complain(self, text: str) -> None:
+        """Each outage is reported once."""
+        if not self._quiet:
+            _log.warning(text)
+        self._quiet = True
 
     def _leave(self, client: paho.Client, connection: int) -> bool:
         was_up, self._up = self._up, False
@@ -227,22 +238,23 @@ class MqttLink:
 
     def _on_connect(self, code: ReasonCode, properties: Properties | None) -> None:
         if code.is_failure:
-            if not self._quiet:
-                _log.warning(
-                    f"the MQTT broker at {self._settings.host}:{self._settings.port} refuses us ({code}): "
-                    "check mqtt.username, mqtt.password_file and mqtt.client_id; trying again"
-                )
+            self._complain(
+                f"the MQTT broker at {self._where} refuses us ({code}): "
+                "check mqtt.username, mqtt.password_file and mqtt.client_id; trying again"
+            )
             self._over.set()
             return
-        assert self._client is not None
+        client = self._client
+        if client is None:
+            return  # it is being left
         self._max_packet = getattr(properties, "MaximumPacketSize", None)
         if self._stale:
-            self._client.unsubscribe(self._stale)
+            client.unsubscribe(self._stale)
         if self._settings.version == "5":  # retained alarms only with the session's first subscription
             options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
-            self._client.subscribe([(item, options) for item in self._filters])
+            client.subscribe([(item, options) for item in self._filters])
         else:
-            self._client.subscribe([(item, 1) for item in self._filters])
+            client.subscribe([(item, 1) for item in self._filters])
 
     def _on_disconnect(self, code: ReasonCode) -> None:
         if self._up and code.is_failure:

@@ -1,22 +1,29 @@
-"""Publishes what the journal holds until the broker has acknowledged it."""
+"""Publishes what the journal holds until the broker has acknowledged it. No message holds up another.
+
+What the broker refuses, does not take or hangs up on goes down this ladder, and each step is logged:
+
+    answer ──▶ error answer ──▶ dead letter ──▶ dead letter without payload ──▶ closed, kept in the journal
+       └──────── refused ───────────▲
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
-from services.gateway.answers import error_answer
+from services.gateway.answers import dead_letter, shorter_answer, shorter_letter
 from services.gateway.connecting import packet_bytes
-from services.gateway.journal import Journal, Outgoing
+from services.gateway.journal import Journal, Outgoing, State
 from services.gateway.mqtt import MqttLink
+from services.gateway.refusals import Refusals
+from services.gateway.suspects import CALM_S, STRIKES, Suspects
 
 IN_FLIGHT = 16  # below the 20 that mosquitto takes at once
-_REFUSED_WAIT_S = 30.0
-_STRIKES = 5  # connections that ended while the same message was under way
 
 _log = structlog.get_logger()
 
@@ -24,52 +31,79 @@ _log = structlog.get_logger()
 class Outbox:
     """`pump` after anything that may let it go on; it never waits."""
 
-    def __init__(self, journal: Journal, link: MqttLink) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        link: MqttLink,
+        dead_letter_topic: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._journal = journal
         self._link = link
+        self._dead_letter_topic = dead_letter_topic
+        self._clock = clock
         self._connection: int | None = None
         self._max_packet: int | None = None
-        self._flying: set[int] = set()
-        self._refused: dict[int, float] = {}  # not before (monotonic)
-        self._strikes: dict[int, int] = {}
+        self._since = 0.0  # the connection's beginning
+        self._published = 0.0  # when the last message left
+        self._flying: dict[int, Outgoing] = {}
+        self._refusals = Refusals()
+        self._suspects = Suspects()
 
     def connected(self, connection: int, max_packet: int | None) -> None:
         self._connection, self._max_packet = connection, max_packet
+        self._since = self._clock()
         self._flying.clear()
 
     def disconnected(self, connection: int) -> None:
+        self.settle()
         if connection == self._connection:
             self._connection = None
-            self._count_strikes()
-            self._flying.clear()
-
-    def pump(self) -> None:
-        """Note what was acknowledged, publish what there is room for."""
-        self.settle()
-        if self._connection is None:
-            return
-        now = time.monotonic()
-        self._refused = {seq: at for seq, at in self._refused.items() if at > now}
-        room = IN_FLIGHT - len(self._flying)
-        if room > 0 and len(self._refused) < IN_FLIGHT:
-            for message in self._journal.outgoing(room, self._flying | self._refused.keys()):
-                self._publish(message)
-
-    def _publish(self, message: Outgoing) -> None:
-        assert self._connection is not None
-        payload = message.payload
-        if self._max_packet is not None and packet_bytes(message.topic, payload) > self._max_packet:
-            reason = (
-                f"the answer of {len(payload)} bytes is larger than the broker takes ({self._max_packet})"
-            )
-            payload = self._replace(message.seq, payload, reason)
-        if self._link.publish(self._connection, message.seq, message.topic, payload):
-            self._flying.add(message.seq)
+            flying, self._flying = self._flying, {}
+            for message in flying.values():
+                if self._suspects.strike(message):
+                    self._step_down(message, f"the broker hung up {STRIKES} times on it")
 
     @property
     def flying(self) -> bool:
         """Whether the broker still has to acknowledge something."""
         return bool(self._flying)
+
+    def pump(self) -> None:
+        """Note what was acknowledged, publish what there is room for."""
+        self.settle()
+        if self._connection is not None:
+            for message in self._choose():
+                self._publish(message)
+
+    def _choose(self) -> list[Outgoing]:
+        now = self._clock()
+        waiting = self._refusals.waiting(now)
+        suspect = self._suspects.next(now - self._since, waiting | self._flying.keys())
+        if self._flying and now - self._published < CALM_S:
+            if suspect is not None or any(seq in self._suspects for seq in self._flying):
+                return []  # a suspect flies alone, unless the broker says nothing at all
+        elif suspect is not None:
+            return [suspect]
+        room = IN_FLIGHT - len(self._flying)
+        return self._journal.outgoing(room, waiting | self._flying.keys() | self._suspects.seqs)
+
+    def _publish(self, message: Outgoing) -> None:
+        fitting = self._fitting(message)
+        if fitting is not None and self._connection is not None:
+            self._flying[fitting.seq] = fitting  # also when it fails: then the connection ends, a strike
+            self._published = self._clock()
+            self._link.publish(self._connection, fitting.seq, fitting.topic, fitting.payload)
+
+    def _fitting(self, message: Outgoing | None) -> Outgoing | None:
+        """The message, or as much of it as the broker takes."""
+        most = self._max_packet
+        while message is not None and most is not None:
+            if packet_bytes(message.topic, message.payload) <= most:
+                break
+            size = len(message.payload)
+            message = self._step_down(message, f"its {size} bytes are larger than the broker takes ({most})")
+        return message
 
     def settle(self) -> None:
         """Note what the broker has acknowledged."""
@@ -81,24 +115,54 @@ class Outbox:
                 self._note(confirmed.ticket, confirmed.refused)
 
     def _note(self, seq: int, refused: str | None) -> None:
-        self._flying.discard(seq)
-        self._strikes.pop(seq, None)
+        message = self._flying.pop(seq, None)
+        self._suspects.settled(seq)
         if refused is None:
+            self._refusals.settled(seq)
             self._journal.published(seq)
-            return
-        _log.error(f"the broker refuses an answer ({refused}), trying again: check its access rules", seq=seq)
-        self._refused[seq] = time.monotonic() + _REFUSED_WAIT_S
+        elif message is not None:
+            self._refused(message, refused)
 
-    def _count_strikes(self) -> None:
-        """A message on which the broker hangs up every time becomes a short one."""
-        self._strikes = {seq: self._strikes.get(seq, 0) + 1 for seq in self._flying}
-        for message in self._journal.outgoing(len(self._flying)):
-            if self._strikes.get(message.seq, 0) == _STRIKES:
-                reason = f"the broker hung up {_STRIKES} times on the answer of {len(message.payload)} bytes"
-                self._replace(message.seq, message.payload, reason)
+    def _refused(self, message: Outgoing, reason: str) -> None:
+        known = self._refusals.known(message.topic)
+        if not self._refusals.refused(message.seq, message.topic, self._clock()):
+            said = f"the broker refuses it ({reason}): check its access rules"
+            self._go_to(message, None if message.outcome is State.DEAD else self._letter(message, said), said)
+        elif not known:
+            _log.warning(f'the broker refuses an answer on "{message.topic}" ({reason}), trying again')
 
-    def _replace(self, seq: int, payload: bytes, reason: str) -> bytes:
-        _log.error(f"{reason}; publishing an error instead: raise the broker's packet limit", seq=seq)
-        short = error_answer(str(json.loads(payload).get("id", "")), None, reason)
-        self._journal.replace_outgoing(seq, short)
-        return short
+    def _step_down(self, message: Outgoing, reason: str) -> Outgoing | None:
+        """Its next form on the ladder, None when there is none."""
+        lower: Outgoing | None
+        match message.outcome:
+            case State.ANSWERED:
+                payload = shorter_answer(message.payload, f"the answer could not be published: {reason}")
+                lower = replace(message, payload=payload, outcome=State.FAILED)
+            case State.FAILED:
+                lower = self._letter(message, reason)
+            case _:
+                short = shorter_letter(message.payload)
+                lower = None if short is None else replace(message, payload=short)
+        return self._go_to(message, lower, reason)
+
+    def _letter(self, message: Outgoing, reason: str) -> Outgoing:
+        topic, payload = message.topic.encode(), message.payload
+        letter = dead_letter(topic, payload, len(payload), f"an answer that cannot be published: {reason}")
+        return Outgoing(message.seq, self._dead_letter_topic, letter, State.DEAD)
+
+    def _go_to(self, message: Outgoing, lower: Outgoing | None, reason: str) -> Outgoing | None:
+        if lower is None:
+            _log.error(
+                f'a dead letter cannot be published on "{message.topic}": {reason}; it stays in the journal',
+                seq=message.seq,
+            )
+            self._suspects.settled(message.seq)
+            self._journal.give_up(message.seq)
+            return None
+        now = "a dead letter" if lower.outcome is State.DEAD else "an error"
+        _log.error(
+            f'an answer cannot be published on "{message.topic}": {reason}; it becomes {now}', seq=message.seq
+        )
+        self._suspects.changed(lower)
+        self._journal.replace_outgoing(lower)
+        return lower

@@ -57,6 +57,14 @@ def clean(text: str) -> str:
     return "".join(kept).encode("utf-8", "replace").decode("utf-8")
 
 
+def changed_by_cleaning(payload: bytes) -> bool:
+    """Whether `clean` leaves out or replaces anything of it."""
+    text = payload.decode("utf-8", "replace")
+    return any(
+        char == "\ufeff" or (char not in "\n\t" and unicodedata.category(char) == "Cc") for char in text
+    )
+
+
 def json_object(text: str) -> dict[str, Any] | None:
     """The fields of a JSON object; None when `text` is plain text. PayloadError for JSON that is no alarm."""
     if text.startswith("{"):

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from services.gateway.alarm import Alarm
-from services.gateway.wording import cut_mark, cut_middle, user_text
+from services.gateway.wording import LEAST_TEXT, cut_mark, cut_middle, user_text, whole_from
 from shared.config.settings import Profile
 from shared.model.chat import ChatPrompt, render_chat
 from shared.model.open import ModelFile
 from shared.model.tokenizer import StreamDecoder
 
-CHARS_PER_TOKEN = 8  # more text than this never fits, so it is not even tokenised
+CHARS_PER_TOKEN = 32  # more text than this never fits, so it is not even tokenised
 _LINE_TOKENS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """`cut`: not all of the alarm is in it."""
+
+    tokens: list[int]
+    cut: bool
 
 
 class Prompter:
@@ -40,17 +49,23 @@ class Prompter:
             self._prefixes[profile.name] = self._render(profile, "").prefix
         return self._prefixes[profile.name]
 
-    def prompt(self, profile: Profile, alarm: Alarm, on_stream: bool = False) -> list[int]:
-        """The whole prompt. Of a text that is too long the middle is left out until the rest fits.
+    def prompt(self, profile: Profile, alarm: Alarm, on_stream: bool = False) -> Prompt:
+        """The whole prompt. Of fields that are too long the middle is left out until the rest fits.
 
         On a stream it may take half of the room: the other half is for what the asset has logged.
         """
-        room = len(self.prefix(profile)) + prompt_room(profile) // (2 if on_stream else 1)
 
         def tokens(keep: int) -> list[int]:
             return self._render(profile, user_text(alarm, profile.language, keep, on_stream)).tokens
 
-        return longest(tokens, min(len(alarm.text), room * CHARS_PER_TOKEN), room)
+        sink, room = len(self.prefix(profile)), prompt_room(profile)
+        # A question with a part of the log's and the answer's room rather than no question.
+        rooms = [*([room // 2] if on_stream else []), room, profile.window]
+        least = len(tokens(LEAST_TEXT))
+        room = sink + next((room for room in rooms if least <= sink + room), profile.window)
+        whole = whole_from(alarm)
+        keep, found = longest(tokens, min(whole, room * CHARS_PER_TOKEN), room)
+        return Prompt(found, cut=keep < whole)
 
     def line(self, profile: Profile, text: str) -> tuple[list[int], bool]:
         """A log line as tokens of plain text, at most `line_room(profile)`, and whether that cut it."""
@@ -61,8 +76,8 @@ class Prompter:
         def tokens(keep: int) -> list[int]:
             return self._tokenizer.encode(cut_middle(body, keep, mark) + "\n")
 
-        whole = tokens(len(body))
-        return (whole, False) if len(whole) <= room else (longest(tokens, len(body), room)[:room], True)
+        keep, found = longest(tokens, len(body), room)
+        return found[:room], keep < len(body)
 
     def _render(self, profile: Profile, user: str) -> ChatPrompt:
         return render_chat(self._info, self._tokenizer, profile.system, user)
@@ -81,11 +96,11 @@ def line_room(profile: Profile) -> int:
     return min(_LINE_TOKENS, profile.window // 4)
 
 
-def longest(tokens: Callable[[int], list[int]], upper: int, room: int) -> list[int]:
-    """`tokens(keep)` for the largest keep ≤ upper with at most `room` tokens (bisection), else for 0."""
+def longest(tokens: Callable[[int], list[int]], upper: int, room: int) -> tuple[int, list[int]]:
+    """The largest keep ≤ upper for which `tokens(keep)` has at most `room` (bisection), else 0; and those."""
     found = tokens(upper)
     if len(found) <= room:
-        return found
+        return upper, found
     low, high, found = 0, upper, tokens(0)
     while high - low > 1:
         middle = (low + high) // 2
@@ -94,4 +109,4 @@ def longest(tokens: Callable[[int], list[int]], upper: int, room: int) -> list[i
             low, found = middle, candidate
         else:
             high = middle
-    return found
+    return low, found

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import structlog
 
-from services.gateway.alarm import Alarm, parse_alarm
-from services.gateway.answers import Timing, error_answer, final_answer, stream_delta
+from services.gateway.alarm import AlarmId, parse_alarm
+from services.gateway.answers import error_answer, final_answer, stream_delta
 from services.gateway.journal import Journal, State, Waiting
 from services.gateway.payload import PayloadError
 from services.gateway.prompt import Prompter
-from services.gateway.routes import STREAM
+from services.gateway.request import Request
 from shared.bus.messages import Accepted, Finished, Message, RegisterProfile, Rejected, Submit, Tokens
 from shared.config.errors import RinglineError
+from shared.config.quote import one_line
 from shared.config.settings import Profile, Settings
-from shared.model.tokenizer import StreamDecoder
+from shared.config.topics import STREAM
 
 QUIET_S = 30.0  # after that long without a word about a request it is submitted again
 LINES_FIRST_S = 2.0  # that long an alarm waits for the lines that its asset logged before it
@@ -30,30 +30,6 @@ _SHORTEST_S = 0.001  # of a deadline that is over
 _RETRY_S = (0.2, 60.0)  # limits of what a rejection may ask for
 
 _log = structlog.get_logger()
-
-
-@dataclass(slots=True)
-class Request:
-    """One alarm in flight. Times are monotonic seconds."""
-
-    row: Waiting
-    alarm: Alarm
-    alarm_id: str
-    submit: Submit
-    decoder: StreamDecoder
-    arrived: float
-    submitted: float
-    heard: float
-    count: int = 0  # answer tokens received
-    first: float | None = None  # when the first token came
-    characters: int = 0  # published in the stream
-    parts: list[str] = field(default_factory=list)
-    resend_at: float | None = None
-    gaps: int = 0
-
-    @property
-    def label(self) -> dict[str, str]:
-        return {"id": self.alarm_id, "topic": self.row.topic}
 
 
 class Requests:
@@ -134,30 +110,33 @@ class Requests:
             return None
         try:
             alarm = parse_alarm(row.payload, len(row.payload))
-            submit = self._make_submit(row, profile, alarm)
+            prompt = self._prompter.prompt(profile, alarm, on_stream=bool(row.stream))
         except (PayloadError, RinglineError) as error:
             self._journal.finish(row.seq, error_answer(stem, None, str(error)), State.FAILED)
             return None
+        alarm_id = stem if alarm.id is None else alarm.id
         now = time.monotonic()
         return Request(
             row=row,
             alarm=alarm,
-            alarm_id=alarm.id or stem,
-            submit=submit,
+            alarm_id=alarm_id,
+            submit=self._make_submit(row, profile, prompt.tokens, alarm_id),
             decoder=self._prompter.decoder(),
             arrived=now - max(0.0, time.time() - row.received),
             submitted=now,
             heard=now,
+            cut=prompt.cut,
         )
 
-    def _make_submit(self, row: Waiting, profile: Profile, alarm: Alarm) -> Submit:
+    def _make_submit(self, row: Waiting, profile: Profile, tokens: list[int], alarm_id: AlarmId) -> Submit:
         return Submit(
             request_id=row.request_id,
             profile=profile.name,
-            tokens=self._prompter.prompt(profile, alarm, on_stream=bool(row.stream)),
+            tokens=tokens,
             max_tokens=profile.max_tokens,
             stop_tokens=self._prompter.stop_tokens,
             severity=row.severity,
+            label=one_line(str(alarm_id), 128),
             stream=row.stream,
             deadline_s=profile.deadline_s,
         )
@@ -182,6 +161,8 @@ class Requests:
             return
         request.heard = time.monotonic()
         match message:
+            case Accepted():
+                request.restart(self._prompter.decoder())
             case Tokens():
                 self._take_tokens(request, message)
             case Finished():
@@ -204,12 +185,9 @@ class Requests:
             self._fail(request, str(error))
 
     def _emit(self, request: Request, text: str) -> None:
-        if text:
-            self._stream(
-                request.row.out_topic + STREAM, stream_delta(request.alarm_id, request.characters, text)
-            )
-            request.parts.append(text)
-            request.characters += len(text)
+        delta = request.push(text)
+        if delta is not None:
+            self._stream(request.row.out_topic + STREAM, stream_delta(request.alarm_id, *delta))
 
     def _replay(self, request: Request) -> None:
         request.gaps += 1
@@ -231,9 +209,11 @@ class Requests:
             message.reason == "stop"
         ):  # an answer cut by its length may end inside a character: that is no text
             self._emit(request, request.decoder.finish())
-        timing = _timing(request, time.monotonic())
-        text = "".join(request.parts).strip()
-        payload = final_answer(request.alarm_id, request.alarm, text, self._prompter.model, message, timing)
+        timing = request.timing(time.monotonic())
+        text = request.text.strip()
+        payload = final_answer(
+            request.alarm_id, request.alarm, request.cut, text, self._prompter.model, message, timing
+        )
         self._end(request, payload, State.ANSWERED)
         _log.info(
             "answered",
@@ -273,11 +253,3 @@ class Requests:
     def _end(self, request: Request, payload: bytes, outcome: State) -> None:
         self._journal.finish(request.row.seq, payload, outcome)
         del self._live[request.row.request_id]
-
-
-def _timing(request: Request, now: float) -> Timing:
-    def since_arrival(moment: float) -> float:
-        return 1000.0 * (moment - request.arrived)
-
-    first = now if request.first is None else request.first
-    return Timing(since_arrival(request.submitted), since_arrival(first), since_arrival(now))

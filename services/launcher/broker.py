@@ -27,6 +27,7 @@ _log = structlog.get_logger()
 def main(settings: Settings, stop: threading.Event) -> int:
     """Serve until `stop` is set. RinglineError: not loopback, port taken, MQTT 5, not installed."""
     check_broker(settings)
+    _check_port(settings.broker)
     logging.getLogger("amqtt").setLevel(logging.ERROR)
     logging.getLogger("transitions").setLevel(logging.ERROR)
     asyncio.run(_serve(settings.broker, stop))
@@ -43,7 +44,6 @@ def check_broker(settings: Settings) -> None:
         )
     if settings.mqtt.version != "3.1.1":
         raise RinglineError('the embedded broker speaks MQTT 3.1.1: set mqtt.version = "3.1.1"')
-    _check_port(broker)
 
 
 def _is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from shared.config.errors import RinglineError
 from shared.config.settings import Launcher
 
 _PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = ctypes.CDLL(None, use_errno=True).prctl  # looked up here: not between fork and exec
 
 
 class Child:
@@ -29,6 +29,7 @@ class Child:
         self._config = config
         self._popen: subprocess.Popen[bytes] | None = None
         self._started = 0.0
+        self._killed = False
 
     @property
     def name(self) -> str:
@@ -54,6 +55,7 @@ class Child:
         except OSError as error:
             raise RinglineError(f"cannot start {self.name}: {error.strerror}") from None
         self._started = time.monotonic()
+        self._killed = False
         self.start_at = None
 
     def ended(self) -> int | None:
@@ -62,6 +64,14 @@ class Child:
             return None
         self._popen = None
         return code
+
+    def kill(self) -> bool:
+        """SIGKILL, which ends a stopped process too; `ended` tells when it has. False: it was sent before."""
+        if self._popen is None or self._killed:
+            return False
+        self._popen.kill()
+        self._killed = True
+        return True
 
     def stop(self) -> bool:
         """SIGTERM, then SIGKILL after `stop_s`. False when it had to be killed."""
@@ -83,7 +93,7 @@ def _die_with(launcher: int) -> Callable[[], None]:
     """Runs in the child: the kernel kills it when the launcher is gone, however that happened."""
 
     def prepare() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != launcher:  # it died between fork and prctl
             os.kill(os.getpid(), signal.SIGKILL)
 

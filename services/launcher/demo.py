@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import signal
 import sys
 import time
 from pathlib import Path
@@ -24,6 +23,7 @@ from services.launcher.demo_plant import (
 )
 from services.launcher.demo_show import finished_answer, make_console, memory_of, streaming_answers, summary
 from shared.config.errors import RinglineError
+from shared.config.signals import stop_on_signals
 from shared.model.report import default_report
 
 _SILENCE_S = 180.0  # without any message from the gateway
@@ -35,8 +35,7 @@ def demo(
     data: Annotated[Path, typer.Option(help="Where models and logs are kept.")] = Path(".ringline"),
 ) -> None:
     """Answer a small plant's alarms: fetch the models, start everything, show answers and figures."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
+    stop_on_signals(_leave)
     data = data.absolute()
     console = make_console()
     book = read_alarms(demo_files() / "alarms.jsonl")

@@ -7,6 +7,7 @@ import time
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints, socket_file
@@ -15,16 +16,23 @@ from shared.bus.messages import Hello, ServiceStatus, StatusReply, StatusRequest
 from shared.config.errors import RinglineError
 from shared.config.settings import Settings
 
+_SERVICES = """last heard: age of the latest heartbeat, of which there is one a second
+busy for: how long its loop has been in one step; a forward pass is one"""
+_SEQUENCES = """alarm: its id; empty where a profile's prompt is computed
+tokens: prompt and answer so far, of which "in pool" have their K/V there
+blocks: of 16 tokens each, of which "shared" belong to the profile"""
 EXPECTED = ("context", "verifier", "draft", "gateway")
 
 
+class NotAlive(RinglineError):
+    """There is no plant, or no context in it, that could be asked."""
+
+
 def ask_status(settings: Settings, timeout_s: float = 3.0) -> StatusReply:
-    """Context's view of the plant; RinglineError when nothing runs or context does not answer."""
+    """Context's view of the plant; NotAlive when nothing runs or context does not answer."""
     endpoints = Endpoints.of(settings.paths)
     if not socket_file(endpoints.control).exists():
-        raise RinglineError(
-            f"nothing runs in {settings.paths.runtime}; start it with: ringline up --config FILE"
-        )
+        raise NotAlive(f"nothing runs in {settings.paths.runtime}; start it with: ringline up --config FILE")
     client = BusClient(endpoints, Hello(role="status", incarnation=time.monotonic_ns(), pid=os.getpid()))
     client.start()
     try:
@@ -40,7 +48,7 @@ def _exchange(client: BusClient, settings: Settings, deadline: float) -> StatusR
             client.send(StatusRequest())
         elif isinstance(event, StatusReply):
             return event
-    raise RinglineError(
+    raise NotAlive(
         f"context does not answer in {settings.paths.runtime}: it is starting, has hung or was killed; "
         "see its log, or start it with: ringline up --config FILE"
     )
@@ -53,9 +61,9 @@ def missing(reply: StatusReply, wanted: tuple[str, ...] = EXPECTED) -> list[str]
 
 
 def show(reply: StatusReply, console: Console) -> None:
-    """Two tables: services and sequences, and one line about the pool."""
+    """Two tables, services and sequences, with what their columns mean, and one line about the pool."""
     by_role = {service.role: service for service in reply.services}
-    services = Table("service", "alive", "pid", "last heard", "in this step for", title="services")
+    services = _table("services", _SERVICES, "service", "alive", "pid", "last heard", "busy for", "note")
     for name in EXPECTED:
         services.add_row(name, *_service_cells(by_role.get(name), answering=name == "context"))
     console.print(services)
@@ -68,16 +76,22 @@ def show(reply: StatusReply, console: Console) -> None:
         console.print(_sequence_table(reply))
 
 
-def _service_cells(service: ServiceStatus | None, answering: bool) -> tuple[str, str, str, str]:
+def _service_cells(service: ServiceStatus | None, answering: bool) -> tuple[str | Text, ...]:
     if service is None:
-        return ("yes" if answering else "NO", "", "", "")
+        return ("yes" if answering else "NO", "", "", "", "")
     alive = "yes" if service.alive else "NO"
-    return (alive, str(service.pid), f"{service.age_s:.1f} s", f"{service.busy_s:.1f} s")
+    ages = (f"{service.age_s:.1f} s", f"{service.busy_s:.1f} s")
+    return (alive, str(service.pid), *ages, Text(service.note))
 
 
 def _sequence_table(reply: StatusReply) -> Table:
-    table = Table("seq", "request", "profile", "tokens", "in pool", "blocks", "shared", title="sequences")
+    columns = ("alarm", "profile", "tokens", "in pool", "blocks", "shared")
+    table = _table("sequences", _SEQUENCES, *columns)
     for s in reply.sequences:
-        row = (s.seq, s.request_id, s.profile, s.tokens, s.kv_len, s.blocks, s.shared_blocks)
-        table.add_row(*(str(cell) for cell in row))
+        row = (s.label, s.profile, s.tokens, s.kv_len, s.blocks, s.shared_blocks)
+        table.add_row(*(Text(str(cell)) for cell in row))
     return table
+
+
+def _table(title: str, caption: str, *columns: str) -> Table:
+    return Table(*columns, title=title, caption=caption, caption_justify="left")

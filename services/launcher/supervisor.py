@@ -1,8 +1,8 @@
-"""Starts the plant's processes, restarts what dies within a budget, stops everything in order.
+"""Starts the plant's processes, restarts what dies or hangs within a budget, stops everything in order.
 
   ┌──────── start ────────┐
   ▼                       │ back-off
-runs ── ends ── budget? ──┤
+runs ── ends ── budget? ──┤            (what has hung is killed, which ends it)
                           │ spent, or refused (exit 2) before it was ever stable
                           ▼
             optional: the plant goes on without it
@@ -17,24 +17,34 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from services.launcher.child import Child, describe_end
+from services.launcher.hang import Running
 from services.launcher.process_table import Process
 from shared.config.service import EXIT_REFUSED
 from shared.config.settings import Launcher
 
 _TICK_S = 0.05
 Report = Callable[[str], None]
+FindHung = Callable[[Iterable[Running]], dict[str, str]]  # names, and what is wrong with each
 
 
 class Supervisor:
     """Runs `table` until `stop` is set or the plant cannot go on. Every event is one line to `report`.
 
     The kernel kills the children when the thread that started them ends: call `run` from a thread that lives
-    as long as the plant.
+    as long as the plant. `find_hung` is asked all the time; None: nobody is ever killed for hanging.
     """
 
-    def __init__(self, table: Iterable[Process], config: Path, limits: Launcher, report: Report) -> None:
+    def __init__(
+        self,
+        table: Iterable[Process],
+        config: Path,
+        limits: Launcher,
+        report: Report,
+        find_hung: FindHung | None = None,
+    ) -> None:
         self._children = [Child(process, config, limits) for process in table]
         self._report = report
+        self._find_hung = find_hung
 
     def pids(self) -> dict[str, int]:
         """Process id of every child that runs, by name."""
@@ -47,6 +57,7 @@ class Supervisor:
                 code = self._step(time.monotonic())
                 if code is not None:
                     return code
+                self._kill_hung()
                 stop.wait(_TICK_S)
             return 0
         finally:
@@ -63,6 +74,15 @@ class Supervisor:
                 child.start()
                 self._report(f"{child.name}: started, pid {child.pid}")
         return None
+
+    def _kill_hung(self) -> None:
+        if self._find_hung is None:
+            return
+        running = [Running(c.name, c.pid, c.started) for c in self._children if c.pid is not None]
+        hung = self._find_hung(running)
+        for child in self._children:
+            if child.name in hung and child.kill():
+                self._report(f"{child.name}: {hung[child.name]}; killed")
 
     def _after_end(self, child: Child, code: int, now: float) -> int | None:
         """Decide what a child's end means. Returns the plant's exit code when it cannot go on."""

@@ -17,6 +17,7 @@ from services.verifier.loop import Loop
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.messages import Hello
+from shared.config.cpus import plan_for_this_machine
 from shared.config.load import config_hash
 from shared.config.settings import Settings
 from shared.kv import attach, describe_plane
@@ -28,19 +29,25 @@ def main(settings: Settings, stop: Event) -> int:
     incarnation = time.monotonic_ns()
     options = settings.verifier
     file = open_model(settings.models.target, settings.paths)
-    model = file.load(options.threads, options.isa, options.affinity)
-    structlog.get_logger().info("target loaded", model=file.info.name, isa=model.isa, threads=model.threads)
+    cpus = plan_for_this_machine(settings).verifier
+    model = file.load(options.threads, options.isa, cpus)
+    structlog.get_logger().info(
+        "target loaded", model=file.info.name, isa=model.isa, threads=model.threads, cpus=cpus or "any"
+    )
     limits = Limits.of(options)
     deferral = Deferral(options.node_budget, options.max_wait_ms / 1000, file.info.phrase_ends)
     bus = BusClient(Endpoints.of(settings.paths), _hello(settings, file.info, incarnation), proposals="bind")
     pool = partial(attach, settings.paths.memory, "verifier", file.info.plane)
     loop = Loop(bus, Engine(model, limits), limits, deferral, pool)
     gc.freeze()  # what is loaded now stays: later collections need not look at it
-    bus.start()
     try:
+        bus.start()
         loop.run(stop)
     finally:
         bus.close("stopped")
+        # An error holds the frames it came through, and they the model: frozen, that would never be released,
+        # and the native module would report it as leaked on stderr.
+        gc.unfreeze()
     return 0
 
 

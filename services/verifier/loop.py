@@ -24,7 +24,8 @@ from shared.bus.messages import (
     SeqReleased,
     SeqState,
 )
-from shared.kv import TARGET_PLANE, Attached
+from shared.config.sparse_log import SparseWarning
+from shared.kv import TARGET_PLANE, Attached, LatePool
 
 IDLE_S = 0.2  # how long an idle loop sleeps before it looks at its stop event
 _NO_EPOCH = 2**53 - 1  # a commit of this epoch is never right: context answers it with a snapshot
@@ -47,11 +48,12 @@ class Loop:
         self._engine = engine
         self._limits = limits
         self._deferral = deferral
-        self._attach = attach
-        self._attached: Attached | None = None
+        self._pool = LatePool(attach)
         self._sequences: dict[int, Sequence] = {}
+        self._unopened: set[int] = set()  # came while there was no pool
         self._passes = 0
         self._waited = False
+        self._bad_proposal = SparseWarning("proposal dropped")
 
     def run(self, stop: Event) -> None:
         while not stop.is_set():
@@ -61,6 +63,7 @@ class Loop:
     def _step(self) -> None:
         plan = compose([s for s in self._sequences.values() if s.runnable], self._limits)
         if plan.chunk is None and not plan.trees:
+            self._look_for_pool()
             self._receive(IDLE_S)
             return
         for tree in plan.trees:
@@ -122,17 +125,28 @@ class Loop:
         if isinstance(item, Joined):
             self._join(item.welcome.generation)
         elif isinstance(item, Lost):
-            self._sequences.clear()
+            self._forget()
+            self._pool.lost()
             _log.warning("context lost", reason=item.reason)
         else:
             self._take(item)
         return True
 
     def _join(self, generation: int) -> None:
-        self._sequences.clear()
-        if self._attached is None or self._attached.generation != generation:
-            self._attached = self._attach()
+        self._forget()
+        self._pool.joined(generation, time.monotonic())
+        self._look_for_pool()
         _log.info("joined", generation=generation)
+
+    def _forget(self) -> None:
+        self._sequences.clear()
+        self._unopened.clear()
+
+    def _look_for_pool(self) -> None:
+        if self._pool.attempt(time.monotonic()):
+            for seq in self._unopened:
+                self._ask_for_snapshot(seq, 0)
+            self._unopened.clear()
 
     def _take(self, message: Message) -> None:
         match message:
@@ -144,15 +158,18 @@ class Loop:
                 self._open(message)
             case SeqClose():
                 self._sequences.pop(message.seq, None)
+                self._unopened.discard(message.seq)
                 self._bus.send(SeqReleased(seq=message.seq))
             case _:
                 _log.warning("unexpected message", type=type(message).__name__)
 
     def _open(self, snapshot: SeqOpen) -> None:
-        if self._attached is None:
+        attached = self._pool.attached
+        if attached is None:
+            self._unopened.add(snapshot.seq)
             return
         try:
-            sequence = Sequence(snapshot, self._attached.pool, TARGET_PLANE, time.monotonic())
+            sequence = Sequence(snapshot, attached.pool, TARGET_PLANE, time.monotonic())
         except (ValueError, TypeError) as error:
             self._fail(snapshot.seq, snapshot.epoch, str(error))
         else:
@@ -173,8 +190,10 @@ class Loop:
     def _resynchronise(self, sequence: Sequence, state: SeqState) -> None:
         _log.warning("out of step", seq=sequence.seq, epoch=sequence.epoch, context_epoch=state.epoch)
         del self._sequences[sequence.seq]
-        length = sequence.view.length
-        self._bus.send(Commit(seq=sequence.seq, epoch=_NO_EPOCH, kv_len=length, written=0, tokens=[]))
+        self._ask_for_snapshot(sequence.seq, sequence.view.length)
+
+    def _ask_for_snapshot(self, seq: int, length: int) -> None:
+        self._bus.send(Commit(seq=seq, epoch=_NO_EPOCH, kv_len=length, written=0, tokens=[]))
 
     def _propose(self, proposal: Proposal) -> None:
         now = time.monotonic()
@@ -183,13 +202,13 @@ class Loop:
         if sequence is None or not proposal.tokens:
             return
         if max(proposal.tokens) >= self._engine.n_vocab:
-            _log.warning("proposal dropped", seq=proposal.seq, reason="token out of the vocabulary")
+            self._bad_proposal(seq=proposal.seq, reason="token out of the vocabulary")
             return
         tree = proposal.tokens, proposal.parents, proposal.sources, proposal.logq
         try:
             fitting = sequence.trie.insert(proposal.base, *tree)
         except ValueError as error:
-            _log.warning("proposal dropped", seq=proposal.seq, reason=str(error))
+            self._bad_proposal(seq=proposal.seq, reason=str(error))
         else:
             if fitting:
                 sequence.proposed(now)

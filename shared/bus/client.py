@@ -22,7 +22,6 @@ import time
 from collections import deque
 from typing import Literal
 
-import structlog
 import zmq
 
 from shared.bus.codec import ProtocolError, decode, encode
@@ -40,9 +39,10 @@ from shared.bus.sockets import (
     readable,
     try_send,
 )
+from shared.config.sparse_log import SparseWarning
 
 _UNREAD_PROPOSALS = 64
-_log = structlog.get_logger()
+_BATCH = 256  # messages of one socket that are read before the other and the clock have their turn
 
 
 class BusClient:
@@ -69,6 +69,7 @@ class BusClient:
         self._seen_session = 0  # of the last Joined that `receive` handed out; 0: not joined
         self._overflow = False
         self._busy_since: float | None = None
+        self.note = ""  # goes with every heartbeat
         self._goodbye: str | None = None
         self._wake_lock = threading.Lock()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -79,6 +80,7 @@ class BusClient:
         self._pull: zmq.Socket[bytes] | None = None
         self._push: zmq.Socket[bytes] | None = None
         self._file: BoundFile | None = None
+        self._warn = SparseWarning("message dropped")
         self.dropped = 0  # messages and proposals that were not sent
 
     # --- the service's side ---
@@ -192,7 +194,7 @@ class BusClient:
         deadline = time.monotonic() + LIVENESS_S
         while self._goodbye is None and (left := deadline - time.monotonic()) > 0:
             if socket in self._wait(left):
-                answer = _read(socket)
+                answer = self._read(socket)
                 if isinstance(answer, Refused):
                     raise BusRefused(answer)
                 if isinstance(answer, Welcome):
@@ -210,7 +212,7 @@ class BusClient:
             now = time.monotonic()
             if now >= beat_at:
                 beat_at = now + HEARTBEAT_S
-                if not try_send(socket, encode(Heartbeat(busy_s=self._busy_s(now)))):
+                if not try_send(socket, encode(Heartbeat(busy_s=self._busy_s(now), note=self.note))):
                     return "the connection to context is gone"
             if not self._flush(socket):
                 return "context does not take messages"
@@ -227,8 +229,10 @@ class BusClient:
 
     def _take(self, socket: zmq.Socket[bytes]) -> str | None:
         """Move what has arrived to the inbox. Returns why the link is lost, if it is."""
-        while readable(socket):
-            message = _read(socket)
+        for _ in range(_BATCH):
+            if not readable(socket):
+                break
+            message = self._read(socket)
             if isinstance(message, Refused):
                 raise BusRefused(message)
             if isinstance(message, Goodbye):
@@ -261,10 +265,21 @@ class BusClient:
         return list(ready)
 
     def _take_proposals(self, pull: zmq.Socket[bytes]) -> None:
-        while readable(pull):
-            message = _read(pull)
+        for _ in range(_BATCH):
+            if not readable(pull):
+                return
+            message = self._read(pull)
             if isinstance(message, Proposal):
                 self._inbox.put_proposal(message)
+
+    def _read(self, socket: zmq.Socket[bytes]) -> Message | None:
+        """One message; None for bytes that are none."""
+        parts = socket.recv_multipart(zmq.NOBLOCK)
+        try:
+            return decode(parts[-1])
+        except ProtocolError as error:
+            self._warn(error=str(error))
+            return None
 
     def _busy_s(self, now: float) -> float:
         since = self._busy_since
@@ -273,13 +288,3 @@ class BusClient:
     def _session_over(self) -> None:
         self._outbox.clear()
         self._overflow = False
-
-
-def _read(socket: zmq.Socket[bytes]) -> Message | None:
-    """One message; None for bytes that are none."""
-    parts = socket.recv_multipart(zmq.NOBLOCK)
-    try:
-        return decode(parts[-1])
-    except ProtocolError as error:
-        _log.warning("message dropped", error=str(error))
-        return None

@@ -1,8 +1,8 @@
 """Messages as bytes.
 
     ┌──────┬──────────────────────────────────────────┐
-    │ type │ msgpack map: field name -> value         │   at most MAX_FRAME bytes in all
-    └──────┴──────────────────────────────────────────┘
+    │ type │ msgpack map: field name -> value         │   at most MAX_FRAME bytes in all, MAX_SMALL for
+    └──────┴──────────────────────────────────────────┘   types that carry neither prompts nor tables
      1 byte
 
 The type bytes of Hello and Refused keep their meaning in every version of the protocol, so that services of
@@ -18,9 +18,11 @@ from pydantic import ValidationError
 
 from shared.bus import messages as m
 from shared.config.errors import RinglineError
+from shared.config.quote import one_line
 
-MAX_FRAME: Final = 8 << 20
-_MAX_ITEMS: Final = 1 << 20
+MAX_FRAME: Final = 2 << 20
+MAX_SMALL: Final = 64 << 10
+_MAX_ITEMS: Final = 1 << 18
 
 _TYPES: Final[dict[int, type[m.Message]]] = {
     1: m.Hello,
@@ -52,6 +54,10 @@ _TYPES: Final[dict[int, type[m.Message]]] = {
     49: m.StatusReply,
 }
 _CODES: Final = {cls: code for code, cls in _TYPES.items()}
+_LARGE: Final = (
+    *(m.RegisterProfile, m.Submit, m.Tokens, m.StreamAppend),
+    *(m.SeqOpen, m.SeqState, m.SeqAppend, m.Commit, m.StatusReply),
+)
 
 
 class ProtocolError(RinglineError):
@@ -61,39 +67,51 @@ class ProtocolError(RinglineError):
 class UnknownMajorError(ProtocolError):
     """A Hello of another major version."""
 
-    def __init__(self, major: object) -> None:
+    def __init__(self, major: int) -> None:
         super().__init__(
-            f"a service speaks protocol {major!r}, this one {m.PROTOCOL_MAJOR}: install the same release"
+            f"a service speaks protocol {major}, this one {m.PROTOCOL_MAJOR}: install the same release"
         )
         self.major = major
 
 
 def encode(message: m.Message) -> bytes:
-    """One frame. ProtocolError when it would be larger than MAX_FRAME."""
+    """One frame. ProtocolError when it would be larger than its type allows."""
     body: bytes = msgpack.packb(message.model_dump(), use_bin_type=True)
-    if len(body) >= MAX_FRAME:
-        raise ProtocolError(
-            f"{type(message).__name__} of {len(body)} bytes is above the limit of {MAX_FRAME}"
-        )
+    _check_size(type(message), 1 + len(body))
     return bytes((_CODES[type(message)],)) + body
 
 
 def decode(frame: bytes) -> m.Message:
     """The message in `frame`. ProtocolError for anything else, whatever the bytes are."""
-    if not 1 < len(frame) <= MAX_FRAME:
-        raise ProtocolError(f"a frame of {len(frame)} bytes, allowed are 2 to {MAX_FRAME}")
+    if len(frame) < 2:
+        raise ProtocolError(f"a frame of {len(frame)} bytes is too short")
     cls = _TYPES.get(frame[0])
     if cls is None:
         raise ProtocolError(f"unknown message type {frame[0]}")
+    _check_size(cls, len(frame))
     fields = _unpack(memoryview(frame)[1:], cls)
-    if cls is m.Hello and fields.get("protocol_major") != m.PROTOCOL_MAJOR:
-        raise UnknownMajorError(fields.get("protocol_major"))
+    if cls is m.Hello:
+        _check_major(fields.get("protocol_major"))
     try:
         return cls.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ProtocolError(f"{cls.__name__}.{where}: {first['msg']}") from None
+        where = one_line(".".join(str(part) for part in first["loc"]), 64)
+        raise ProtocolError(f"{cls.__name__}.{where}: {one_line(first['msg'], 200)}") from None
+
+
+def _check_size(cls: type[m.Message], size: int) -> None:
+    limit = MAX_FRAME if cls in _LARGE else MAX_SMALL
+    if size > limit:
+        raise ProtocolError(f"{cls.__name__} of {size} bytes is above the limit of {limit}")
+
+
+def _check_major(major: object) -> None:
+    """Before anything else in a Hello: the rest may have another meaning in another version."""
+    if type(major) is not int or major < 0:
+        raise ProtocolError("Hello.protocol_major: not a version number")
+    if major != m.PROTOCOL_MAJOR:
+        raise UnknownMajorError(major)
 
 
 def _unpack(body: memoryview, cls: type[m.Message]) -> dict[Any, Any]:

@@ -36,7 +36,7 @@ class PeerLost:
 
 
 class BusRefused(RinglineError):
-    """Context does not take this service. Nothing on this side changes that: the service ends."""
+    """Context does not take this service, which ends: a restart helps only if another one had its place."""
 
     def __init__(self, refused: Refused) -> None:
         super().__init__(
@@ -44,3 +44,4 @@ class BusRefused(RinglineError):
             f"expected {refused.expected}: {refused.hint}"
         )
         self.refused = refused
+        self.restart_mends = refused.field == "incarnation"  # the other one may be gone by then

@@ -1,8 +1,9 @@
 """Every message on the bus: one frozen type per intent, schema-checked when it is decoded.
 
-    gateway ──Submit, RegisterProfile, Cancel──▶ context ──SeqOpen, SeqState, SeqAppend, SeqClose──▶ verifier, draft
+    gateway ──Submit, RegisterProfile, Cancel──▶ context ──SeqOpen, SeqState, SeqClose──▶ verifier, draft
     gateway ◀──Accepted, Rejected, Tokens, Finished── context ◀──Commit── verifier
-    gateway ──StreamAppend, StreamClose──▶ context ──StreamAppended, StreamRefused──▶ gateway
+    gateway ──StreamAppend, StreamClose──▶ context ──SeqAppend──▶ verifier, draft
+    gateway ◀──StreamAppended, StreamRefused── context
                                                       context ◀──PlaneFilled── draft
                                                       context ◀──SeqReleased── verifier, draft
     draft ──Proposal──▶ verifier            (the one channel that does not pass through context)
@@ -10,6 +11,8 @@
 A sequence's tokens are `tokens[0 .. n)`. K/V of positions `[0, kv_len)` is in the pool. While a sequence
 decodes, `n == kv_len + 1`: the last token, the *root*, is known but not yet computed. `epoch` counts the
 commits of a sequence; a message that carries an epoch belongs to the state after that many commits.
+
+Everything in a message has a limit, so whatever can be made also fits into a frame (shared.bus.codec).
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
+
+from shared.config.quote import one_line
 
 PROTOCOL_MAJOR = 1
 PROTOCOL_MINOR = 0
@@ -31,7 +36,15 @@ SeqId = Annotated[int, Field(ge=1, lt=2**53)]
 RequestId = Annotated[str, Field(min_length=1, max_length=128)]
 Name = Annotated[str, Field(min_length=1, max_length=64)]
 StreamName = Annotated[str, Field(max_length=128)]
-Tokens_ = Annotated[list[Token], Field(max_length=1 << 20)]
+Hash = Annotated[str, Field(max_length=128)]
+Label = Annotated[str, Field(max_length=128)]
+Duration = Annotated[float, Field(ge=0, lt=2**53)]  # in the unit that the field is named after
+# For people: longer text is cut where the message is made, and again where it is read.
+Text = Annotated[str, AfterValidator(lambda text: one_line(text, 500))]
+# FailFast: a list of wrong items is one error, not one for each of them.
+Tokens_ = Annotated[list[Token], Field(max_length=1 << 18), FailFast()]
+StopTokens = Annotated[list[Token], Field(max_length=16), FailFast()]
+Blocks = Annotated[list[Count], Field(max_length=1 << 16), FailFast()]
 
 
 class Source(IntEnum):
@@ -57,10 +70,10 @@ class Hello(Message):
     role: Role
     incarnation: Annotated[int, Field(ge=0, lt=2**63)]  # monotonic ns at process start: newer fences older
     pid: Count
-    config_hash: str = ""
-    model_hash: str = ""  # of the model this role runs (verifier: target, draft: draft), "" when it runs none
-    vocabulary_hash: str = ""
-    plane: str = ""  # KvGeometry.describe() of the plane this role writes, "" when it writes none
+    config_hash: Hash = ""
+    model_hash: Hash = ""  # of the model this role runs (its target or draft), "" when it runs none
+    vocabulary_hash: Hash = ""
+    plane: Label = ""  # KvGeometry.describe() of the plane this role writes, "" when it writes none
 
 
 class Welcome(Message):
@@ -69,20 +82,24 @@ class Welcome(Message):
 
 
 class Refused(Message):
-    field: str
-    expected: str
-    got: str
-    hint: str
+    field: Text
+    expected: Text
+    got: Text
+    hint: Text
 
 
 class Heartbeat(Message):
-    """Sent every second in both directions. `busy_s`: how long the sender's loop has been in one step."""
+    """Sent every second in both directions. `busy_s`: how long the sender's loop has been in one step.
 
-    busy_s: float = 0.0
+    `note`: what keeps the sender from its work, for `ringline status`; "" when nothing does.
+    """
+
+    busy_s: Duration = 0.0
+    note: Text = ""
 
 
 class Goodbye(Message):
-    reason: str
+    reason: Text
 
 
 # --- gateway and context ---------------------------------------------------------------------------
@@ -103,8 +120,9 @@ class Submit(Message):
     profile: Name
     tokens: Tokens_  # the whole prompt, beginning with the profile's prefix
     max_tokens: Annotated[int, Field(ge=1, le=65536)]
-    stop_tokens: Annotated[list[Token], Field(max_length=16)]
+    stop_tokens: StopTokens
     severity: Annotated[int, Field(ge=0, le=3)] = 1  # 0 info, 1 warning, 2 alarm, 3 critical
+    label: Label = ""  # for people: the alarm's id
     stream: StreamName = ""  # asked behind what this stream holds, on a fork of it; "": on its own
     deadline_s: Annotated[float, Field(ge=0, le=86400)] = 0.0  # from now until it must be over; 0: none
 
@@ -116,8 +134,8 @@ class Cancel(Message):
 class StreamAppend(Message):
     """Text of an asset's stream: `tokens` follow what it holds and are computed without an answer.
 
-    The first append opens the stream on the profile's prefix. `serial` grows with every append to a stream; one
-    that is not larger than the last is acknowledged and changes nothing, so it may be sent again.
+    The first append opens the stream on the profile's prefix. `serial` grows with every append to a stream;
+    one that is not larger than the last is acknowledged and changes nothing, so it may be sent again.
     """
 
     stream: Annotated[StreamName, Field(min_length=1)]
@@ -142,8 +160,8 @@ class StreamAppended(Message):
 class StreamRefused(Message):
     stream: StreamName
     serial: Count
-    reason: str
-    retry_after_s: float | None  # None: never, the append itself is wrong
+    reason: Text
+    retry_after_s: Duration | None  # None: never, the append itself is wrong
 
 
 class Accepted(Message):
@@ -153,8 +171,8 @@ class Accepted(Message):
 
 class Rejected(Message):
     request_id: RequestId
-    reason: str
-    retry_after_s: float | None  # None: never, the request itself is wrong
+    reason: Text
+    retry_after_s: Duration | None  # None: never, the request itself is wrong
 
 
 class Tokens(Message):
@@ -168,7 +186,7 @@ class Tokens(Message):
 class Finished(Message):
     request_id: RequestId
     reason: FinishReason
-    detail: str = ""
+    detail: Text = ""
     prompt_tokens: Count
     answer_tokens: Count  # without the stop token
     cached_tokens: Count
@@ -194,12 +212,12 @@ class SeqOpen(Message):
     prompt_len: Count
     kv_len: Count  # of the target's plane
     draft_kv_len: Count  # of the draft's plane
-    blocks: Annotated[list[Count], Field(max_length=1 << 17)]
+    blocks: Blocks
     sink: Count
     ring: Count
     window: Count
     max_tokens: Count  # answer tokens at most; 0 when it is only to be computed (a prefix, a stream)
-    stop_tokens: list[Token]
+    stop_tokens: StopTokens
     severity: Count
 
 
@@ -211,11 +229,11 @@ class SeqState(Message):
     kv_len: Count
     tokens: Tokens_
     first_block: Count
-    blocks: Annotated[list[Count], Field(max_length=1 << 17)]
+    blocks: Blocks
 
 
 class SeqAppend(Message):
-    """A stream has grown: `tokens` follow the first `known` ones, `blocks` replace the table from `first_block`.
+    """A stream has grown: `tokens` follow the first `known`, `blocks` replace the table from `first_block`.
 
     It is no commit and leaves the epoch as it is. Who knows another number of tokens gets a snapshot.
     """
@@ -224,14 +242,14 @@ class SeqAppend(Message):
     known: Count
     tokens: Tokens_
     first_block: Count
-    blocks: Annotated[list[Count], Field(max_length=1 << 17)]
+    blocks: Blocks
 
 
 class SeqClose(Message):
     """The sequence is over. Whoever writes K/V answers with `SeqReleased`, also when it does not know it."""
 
     seq: SeqId
-    reason: str
+    reason: Text
 
 
 class SeqReleased(Message):
@@ -259,8 +277,8 @@ class Commit(Message):
     finish: Literal["stop", "length"] | None = None
     drafted: Count = 0
     accepted: Count = 0
-    accepted_by_source: dict[int, Count] = Field(default_factory=dict)
-    forward_ms: float = 0.0
+    accepted_by_source: Annotated[dict[int, Count], Field(max_length=16)] = Field(default_factory=dict)
+    forward_ms: Duration = 0.0
 
 
 class CommitFailed(Message):
@@ -268,7 +286,7 @@ class CommitFailed(Message):
 
     seq: SeqId
     epoch: Count
-    reason: str
+    reason: Text
 
 
 class PlaneFilled(Message):
@@ -286,10 +304,10 @@ class Proposal(Message):
 
     seq: SeqId
     base: Count  # number of known tokens the tree follows
-    tokens: Annotated[list[Token], Field(max_length=256)]
-    parents: Annotated[list[Annotated[int, Field(ge=-1, lt=256)]], Field(max_length=256)]
-    sources: Annotated[list[Annotated[int, Field(ge=0, le=2)]], Field(max_length=256)]
-    logq: Annotated[list[float], Field(max_length=256)]
+    tokens: Annotated[list[Token], Field(max_length=256), FailFast()]
+    parents: Annotated[list[Annotated[int, Field(ge=-1, lt=256)]], Field(max_length=256), FailFast()]
+    sources: Annotated[list[Annotated[int, Field(ge=0, le=2)]], Field(max_length=256), FailFast()]
+    logq: Annotated[list[float], Field(max_length=256), FailFast()]
 
 
 # --- status ----------------------------------------------------------------------------------------
@@ -300,21 +318,23 @@ class StatusRequest(Message):
 
 
 class ServiceStatus(Message):
-    role: str
+    role: Name
     pid: Count
     alive: bool
-    age_s: float
-    busy_s: float
+    age_s: Duration
+    busy_s: Duration
+    note: Text = ""
 
 
 class SequenceStatus(Message):
     seq: SeqId
-    request_id: str
-    profile: str
+    request_id: Label  # "" for a profile's prefix
+    profile: Label
     tokens: Count
     kv_len: Count
     blocks: Count
     shared_blocks: Count
+    label: Label = ""  # the alarm's id
 
 
 class StatusReply(Message):
@@ -325,5 +345,5 @@ class StatusReply(Message):
     blocks_pinned: Count
     blocks_peak: Count  # most blocks in use at once since start
     waiting: Count
-    services: list[ServiceStatus]
-    sequences: list[SequenceStatus]
+    services: Annotated[list[ServiceStatus], Field(max_length=64), FailFast()]
+    sequences: Annotated[list[SequenceStatus], Field(max_length=1024), FailFast()]

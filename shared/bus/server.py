@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import structlog
 import zmq
 
 from shared.bus.codec import ProtocolError, UnknownMajorError, decode, encode
@@ -36,23 +35,25 @@ from shared.bus.sockets import (
     readable,
     try_send,
 )
+from shared.config.sparse_log import SparseWarning
 
 MAX_STATUS_PEERS = 32
 _BATCH = 256  # messages handled in one poll
 _GONE = "gone, or does not read"
 
-_log = structlog.get_logger()
 Event = Message | PeerJoined | PeerLost
 
 
 @dataclass(eq=False)
 class Peer:
-    """A client that was welcomed. `last_seen` is monotonic seconds; `busy_s` is from its last heartbeat."""
+    """A client that was welcomed. `last_seen` is monotonic seconds; `busy_s` and `note` are from its last
+    heartbeat."""
 
     hello: Hello
     identity: bytes
     last_seen: float = field(default_factory=time.monotonic)
     busy_s: float = 0.0
+    note: str = ""
 
     @property
     def role(self) -> Role:
@@ -89,6 +90,7 @@ class BusServer:
         self._peers: dict[bytes, Peer] = {}
         self._pending: deque[tuple[Peer, Event]] = deque()
         self._beat_at = time.monotonic() + HEARTBEAT_S
+        self._warn = SparseWarning("message dropped")
         self.dropped = 0  # messages to peers that are no more, and bytes that were no message
 
     @property
@@ -145,7 +147,7 @@ class BusServer:
             return
         except ProtocolError as error:
             self.dropped += 1
-            _log.warning("message dropped", error=str(error), peer=repr(identity))
+            self._warn(error=str(error), peer=repr(identity))
             return
         peer = self._peers.get(identity)
         if isinstance(message, Hello):
@@ -158,7 +160,7 @@ class BusServer:
     def _deliver(self, peer: Peer, message: Message) -> None:
         peer.last_seen = time.monotonic()
         if isinstance(message, Heartbeat):
-            peer.busy_s = message.busy_s
+            peer.busy_s, peer.note = message.busy_s, message.note
         elif isinstance(message, Goodbye):
             self._drop(peer, message.reason)
         else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import hashlib
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +14,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from shared.config.errors import RinglineError
+from shared.config.quote import one_line, quoted, shown
 from shared.config.settings import Settings
 
 MAX_BYTES = 1 << 20
@@ -21,10 +24,7 @@ Location = tuple[int | str, ...]
 def load_settings(path: Path) -> Settings:
     """The validated settings in `path`; RinglineError for anything wrong with the file or its values."""
     text = _read(path)
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RinglineError(f"{path}: not valid TOML: {error}") from None
+    data = _parse(path, text)
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
@@ -65,6 +65,16 @@ def _read(path: Path) -> str:
         raise RinglineError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None
 
 
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise RinglineError(f"{path}: not valid TOML: lists or tables are nested too deeply") from None
+    except ValueError as error:  # a TOMLDecodeError, or a number that is too long for Python
+        what, at, where = str(error).partition(" (at ")
+        raise RinglineError(f"{path}: not valid TOML: {one_line(what, 100)}{at}{where}") from None
+
+
 def _check_references(path: Path, text: str, settings: Settings) -> None:
     """What one value demands of another; pydantic has seen each value alone."""
 
@@ -78,16 +88,21 @@ def _check_references(path: Path, text: str, settings: Settings) -> None:
     for index, route in enumerate(settings.routes):
         if route.profile not in names:
             known = ", ".join(names) or "none"
-            fail(("routes", index, "profile"), f'no profile is named "{route.profile}" (known: {known})')
-        if not route.answer and not route.stream:
-            what = (
-                f'routes[{index}] has neither "answer" nor "stream"; add an answer topic, a stream, or both'
+            fail(
+                ("routes", index, "profile"), f"no profile is named {quoted(route.profile)} (known: {known})"
             )
-            fail(("routes", index), what)
+        if not route.answer and not route.stream:
+            fail(
+                ("routes", index),
+                f'routes[{index}] has neither "answer" nor "stream"; add an answer topic, a stream, or both',
+            )
     mqtt = settings.mqtt
     if (mqtt.tls_cert is None) != (mqtt.tls_key is None):
         key = "tls_cert" if mqtt.tls_key is None else "tls_key"
         fail(("mqtt", key), "mqtt.tls_cert and mqtt.tls_key belong together; set both or none")
+    if mqtt.password_file is not None and mqtt.username is None:
+        message = "mqtt.password_file is set without mqtt.username: the password would not be used"
+        fail(("mqtt", "password_file"), message)
 
 
 def _explain(path: Path, text: str, error: ValidationError) -> str:
@@ -101,7 +116,7 @@ def _explain(path: Path, text: str, error: ValidationError) -> str:
     elif first["type"] == "missing":
         what = f'"{key}" is missing; add it'
     else:
-        what = f'"{key}" = {_shown(first["input"])}: {first["msg"][:1].lower()}{first["msg"][1:]}'
+        what = f'"{key}" = {shown(first["input"])}: {_lowered(first["msg"])}'
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return f"{where}: {what}{more}"
 
@@ -110,12 +125,12 @@ def _dotted(location: Location) -> str:
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return text.removeprefix(".")
+    return one_line(text.removeprefix("."), 100)
 
 
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _lowered(message: str) -> str:
+    message = message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
 
 
 def _suggestion(location: Location) -> str:
@@ -132,26 +147,45 @@ def _suggestion(location: Location) -> str:
     return f'; did you mean "{near[0]}"?' if near else f"; known here: {', '.join(known)}"
 
 
+# Whatever can hold a line break or a bracket that is none, then brackets and line breaks themselves.
+_TOKEN = re.compile(
+    r'"""(?:\\.|[^\\])*?"{3,5}'
+    r"|'''.*?'{3,5}"
+    r'|"(?:\\.|[^"\\\n])*"'
+    r"|'[^'\n]*'"
+    r"|#[^\n]*"
+    r"|[\[{\]}\n]",
+    re.DOTALL,
+)
+
+
 def _line_of(text: str, location: Location) -> int:
     """Line (from 1) on which the value at `location`, or what should hold it, begins.
 
-    tomllib keeps no positions. A file cut after a line is valid TOML exactly when no value is open there, so
-    the value starts behind the last valid cut that does not hold it yet. Quadratic, but only when it failed.
+    tomllib keeps no positions. But the file is valid, so it is also valid when it is cut behind a statement,
+    and each cut holds what the cuts before it hold: the first one that holds the value ends with it.
     """
-    lines = text.splitlines(keepends=True)
-    start, best, depth = 1, 1, 0
-    for end in range(1, len(lines) + 1):
-        try:
-            data = tomllib.loads("".join(lines[:end]))
-        except tomllib.TOMLDecodeError:
-            continue
-        found = _depth(data, location)
-        if found > depth:
-            best, depth = start, found
-        if depth == len(location):
-            return best
-        start = end + 1
-    return best
+    text = text.replace("\r\n", "\n")
+    starts = _statements(text)
+    found = _depth(tomllib.loads(text), location)
+    index = bisect.bisect_left(
+        range(len(starts) - 1), found, key=lambda i: _depth(tomllib.loads(text[: starts[i + 1]]), location)
+    )
+    return text.count("\n", 0, starts[index]) + 1
+
+
+def _statements(text: str) -> list[int]:
+    """Where the statements of a valid file begin: headers, pairs, comments; an empty line belongs to the one
+    before."""
+    starts, depth = [0], 0
+    for token in _TOKEN.finditer(text):
+        if token[0] in ("[", "{"):
+            depth += 1
+        elif token[0] in ("]", "}"):
+            depth -= 1
+        elif token[0] == "\n" and depth == 0:
+            starts.append(token.end())
+    return starts
 
 
 def _depth(data: object, location: Location) -> int:

@@ -8,7 +8,10 @@ import sys
 import structlog
 from structlog.typing import Processor
 
+from shared.config.quote import one_line
 from shared.config.settings import Log
+
+MAX_TEXT = 500  # characters of one value
 
 
 def configure_logging(log: Log, service: str) -> None:
@@ -23,6 +26,7 @@ def configure_logging(log: Log, service: str) -> None:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         mark,
+        cut_texts,
     ]
     level = logging.getLevelNamesMapping()[log.level.upper()]
     structlog.configure(
@@ -32,6 +36,14 @@ def configure_logging(log: Log, service: str) -> None:
         cache_logger_on_first_use=True,
     )
     _capture_libraries(shared, log)
+
+
+def cut_texts(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Make every text one line of at most MAX_TEXT characters: what is logged may come from anybody."""
+    for key, value in event.items():
+        if isinstance(value, str) and not (len(value) <= MAX_TEXT and value.isprintable()):
+            event[key] = one_line(value, MAX_TEXT)
+    return event
 
 
 def _rendering(log: Log) -> list[Processor]:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from shared.config.values import Affinity, FilePath, Host, Megabytes, ModelName, Threads, Word
 
 Language = Literal["en", "zh"]
-Megabytes = Annotated[int, Field(ge=1, le=1 << 20)]
+MAX_PROFILES = 16  # each has its prefix pinned in the pool, and a record in kv.ctl
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Paths(Section):
-    runtime: Path = Path("/run/ringline")  # sockets, 0700
-    memory: Path = Path("/dev/shm/ringline")  # kv.pool and kv.ctl
-    data: Path = Path("/var/lib/ringline")  # journal, models, weight caches
+    runtime: FilePath = Path("/run/ringline")  # sockets, 0700
+    memory: FilePath = Path("/dev/shm/ringline")  # kv.pool and kv.ctl
+    data: FilePath = Path("/var/lib/ringline")  # journal, models, weight caches
 
     @property
     def models(self) -> Path:
@@ -30,8 +32,8 @@ class Paths(Section):
 
 
 class Models(Section):
-    target: str = "qwen2.5-coder-1.5b"  # a name of the catalogue, or the path of a GGUF
-    draft: str | None = "qwen2.5-coder-0.5b"  # None, in TOML "": no draft model, no second plane
+    target: ModelName = "qwen2.5-coder-1.5b"  # a name of the catalogue, or the path of a GGUF
+    draft: ModelName | None = "qwen2.5-coder-0.5b"  # None, in TOML "": no draft model, no second plane
 
     @field_validator("draft", mode="before")
     @classmethod
@@ -46,9 +48,9 @@ class Context(Section):
 
 
 class Verifier(Section):
-    threads: Annotated[int, Field(ge=1, le=64)] = 2
-    isa: str = ""  # "" picks the best the CPU has
-    affinity: tuple[int, ...] = ()
+    threads: Threads = 2
+    isa: Word = ""  # "" picks the best the CPU has
+    affinity: Affinity = "auto"
     node_budget: Annotated[int, Field(ge=0, le=64)] = 7  # draft nodes of one sequence in a pass
     pass_nodes: Annotated[int, Field(ge=1, le=512)] = 32  # tree nodes of all sequences in a pass
     prefill_chunk: Annotated[int, Field(ge=1, le=512)] = 64
@@ -56,30 +58,30 @@ class Verifier(Section):
 
 
 class Draft(Section):
-    sources: tuple[Literal["retrieval", "cpu"], ...] = ("retrieval", "cpu")
-    threads: Annotated[int, Field(ge=1, le=64)] = 1
-    isa: str = ""
-    affinity: tuple[int, ...] = ()
+    sources: Annotated[tuple[Literal["retrieval", "cpu"], ...], Field(max_length=2)] = ("retrieval", "cpu")
+    threads: Threads = 1
+    isa: Word = ""
+    affinity: Affinity = "auto"
     depth: Annotated[int, Field(ge=1, le=32)] = 5  # tokens the CPU model drafts ahead
 
 
 class Mqtt(Section):
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 1883
     version: Literal["5", "3.1.1"] = "5"
-    client_id: str = "ringline"
-    username: str | None = None
-    password_file: Path | None = None  # never the password itself
-    tls_ca: Path | None = None
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
+    client_id: Word = "ringline"
+    username: Word | None = None
+    password_file: FilePath | None = None  # never the password itself
+    tls_ca: FilePath | None = None
+    tls_cert: FilePath | None = None
+    tls_key: FilePath | None = None
     keepalive_s: Annotated[int, Field(ge=5, le=3600)] = 30
     session_expiry_s: Annotated[int, Field(ge=60, le=2**31)] = 7 * 24 * 3600
 
 
 class Gateway(Section):
     max_payload_bytes: Annotated[int, Field(ge=64, le=1 << 24)] = 64 * 1024
-    journal_max_alarms: Annotated[int, Field(ge=100)] = 100_000
+    journal_max_alarms: Annotated[int, Field(ge=100, le=100_000_000)] = 100_000
     dead_letter_topic: str = "ringline/dead-letter"
     max_in_flight: Annotated[int, Field(ge=1, le=64)] = 4  # alarms submitted and not yet answered
     journal_max_lines: Annotated[int, Field(ge=100, le=1_000_000)] = 10_000  # then the oldest unread go
@@ -98,22 +100,27 @@ class Route(Section):
     topic: str  # MQTT filter, e.g. "plant/+/alarm"
     profile: str
     answer: str = ""  # answers go to `answer` and `answer`/stream; {1}, {2} … are the filter's wildcards
-    stream: str = (
-        ""  # an asset's stream: without `answer` lines are appended to it, with it alarms are asked on it
-    )
+    stream: str = ""  # an asset's: without `answer` lines are appended to it, else alarms are asked on it
+
+
+def _check_count(value: object) -> object:
+    if isinstance(value, list | tuple) and len(value) > MAX_PROFILES:
+        raise ValueError(f"{len(value)} profiles are too many, {MAX_PROFILES} are allowed; remove some")
+    return value
 
 
 class Broker(Section):
     """The embedded broker, for demonstrations: loopback, no authentication."""
 
     enabled: bool = False
-    host: str = "127.0.0.1"
+    host: Host = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 1883
 
 
 class Launcher(Section):
-    restarts: Annotated[int, Field(ge=0)] = 5  # of one service within `restart_window_s`
-    restart_window_s: Annotated[float, Field(gt=0)] = 60.0
+    restarts: Annotated[int, Field(ge=0, le=10_000)] = 5  # of one service within `restart_window_s`
+    restart_window_s: Annotated[float, Field(gt=0, le=7 * 24 * 3600)] = 60.0
+    hang_s: Annotated[float, Field(ge=10, le=3600)] = 30.0  # a service that is silent for so long is killed
 
 
 class Log(Section):
@@ -132,5 +139,5 @@ class Settings(Section):
     broker: Broker = Broker()
     launcher: Launcher = Launcher()
     log: Log = Log()
-    profiles: tuple[Profile, ...] = ()
+    profiles: Annotated[tuple[Profile, ...], BeforeValidator(_check_count)] = ()
     routes: tuple[Route, ...] = ()

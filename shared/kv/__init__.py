@@ -2,6 +2,7 @@
 
 from shared.kv.attach import Attached, attach
 from shared.kv.geometry import DRAFT_PLANE, TARGET_PLANE, KvGeometry, blocks_of, describe_plane
+from shared.kv.late import LatePool
 from shared.kv.layout import ControlSpec
 from shared.kv.segment import Segment, open_segment
 
@@ -11,6 +12,7 @@ __all__ = [
     "Attached",
     "ControlSpec",
     "KvGeometry",
+    "LatePool",
     "Segment",
     "attach",
     "blocks_of",

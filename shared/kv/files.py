@@ -6,30 +6,12 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import stat
 from pathlib import Path
 
 from shared.config.errors import RinglineError
 
 POOL = "kv.pool"
 CONTROL = "kv.ctl"
-
-
-def prepare_directory(directory: Path) -> None:
-    """Make it (0700), or check that it is a private one."""
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = directory.stat()
-    except OSError as error:
-        raise RinglineError(
-            f'paths.memory = "{directory}" cannot be made ({error.strerror}): set it to a directory that '
-            "this user may create, on a tmpfs"
-        ) from None
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077 or not stat.S_ISDIR(status.st_mode):
-        raise RinglineError(
-            f'paths.memory = "{directory}" must be a directory of this user alone (mode 0700), it has mode '
-            f"{stat.S_IMODE(status.st_mode):04o} and owner {status.st_uid}: chmod 700 it or set another one"
-        )
 
 
 def check_space(directory: Path, needed: int) -> None:

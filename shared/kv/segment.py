@@ -15,6 +15,7 @@ from pathlib import Path
 
 import structlog
 
+from shared.config.directories import make_private
 from shared.kv import files
 from shared.kv.layout import (
     NEXT_SEQUENCE_OFFSET,
@@ -43,6 +44,10 @@ class Segment:
         self._lock = lock
         self._pool_fd = files.open_existing(directory / files.POOL)
         self._control = memoryview(files.map_whole(files.open_existing(directory / files.CONTROL)))
+
+    @property
+    def files(self) -> tuple[Path, Path]:
+        return self.directory / files.POOL, self.directory / files.CONTROL
 
     @property
     def allocator(self) -> memoryview:
@@ -76,7 +81,7 @@ class Segment:
 
 def open_segment(directory: Path, spec: ControlSpec) -> Segment:
     """Own the files in `directory`. RinglineError when they are owned already or do not fit into memory."""
-    files.prepare_directory(directory)
+    make_private(directory, "paths.memory")
     lock = OwnerLock(directory)
     try:
         generation = _reattach(directory, spec)

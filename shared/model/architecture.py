@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
+from shared.config.quote import quoted, shown
 from shared.model.ggml_types import F32, type_name
 from shared.model.gguf_read import Gguf, TensorInfo
-from shared.model.quote import quoted, shown
 
 ARCHITECTURES = ("llama", "qwen2")
 MAX_TEMPLATE = 1 << 16  # characters of a chat template

@@ -7,25 +7,26 @@
     …      directory: JSON with the source's identity, the model's facts and the place of every part
 
 The prefix is written last and its digest covers the directory, so a cache that was cut off, written by
-another version or damaged in its directory is recognised at once. Every part has a CRC-32 of its own, which
-`ringline models verify` checks: reading gigabytes at every start would cost what the cache saves.
+another version or damaged in its directory is recognised at once. Every part has a digest of its own
+(`native.digest`, as fast as memory), checked whenever the weights are loaded.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import struct
-import zlib
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from shared.model.architecture import Spec
+from shared.native import digest
 
 MAGIC = b"RLWEIGHT"
-FORMAT = 1
+FORMAT = 2
 ALIGNMENT = 4096
 MAX_DIRECTORY = 16 << 20
 
@@ -41,11 +42,11 @@ class _Record(BaseModel):
 
 
 class Part(_Record):
-    """A part of the file and its CRC-32."""
+    """A part of the file and its digest."""
 
     offset: Count
     nbytes: Count
-    crc: Count
+    digest: Count
 
 
 class Directory(_Record):
@@ -59,11 +60,11 @@ class Directory(_Record):
     stop_tokens: tuple[int, ...]
     phrase_ends: tuple[int, ...]
     chat_template: str
-    tensors: tuple[tuple[TensorEntry, Count], ...]  # with the CRC-32
+    tensors: tuple[tuple[TensorEntry, Count], ...]  # with the digest
     tokenizer: Part
 
     def parts(self) -> list[tuple[str, Part]]:
-        tensors = [(entry[0], Part(offset=entry[4], nbytes=entry[5], crc=crc)) for entry, crc in self.tensors]
+        tensors = [(entry[0], Part(offset=entry[4], nbytes=entry[5], digest=d)) for entry, d in self.tensors]
         return [*tensors, ("tokenizer", self.tokenizer)]
 
 
@@ -116,16 +117,17 @@ def write_directory(file: BinaryIO, directory: Directory, layout: int) -> None:
 
 def damaged_part(path: Path, directory: Directory) -> str | None:
     """Name of the first part whose bytes are not what was written, or None. Reads the whole file."""
-    with path.open("rb") as file:
-        for name, part in directory.parts():
-            file.seek(part.offset)
-            left, crc = part.nbytes, 0
-            while left and (chunk := file.read(min(left, 1 << 20))):
-                crc = zlib.crc32(chunk, crc)
-                left -= len(chunk)
-            if left or crc != part.crc:
-                return name
-    return None
+    with (
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole,
+        memoryview(whole) as view,
+    ):
+        return next((name for name, part in directory.parts() if not _intact(view, part)), None)
+
+
+def _intact(whole: memoryview, part: Part) -> bool:
+    with whole[part.offset : part.offset + part.nbytes] as data:
+        return digest(data) == part.digest
 
 
 def _digest(signed: bytes, directory: bytes) -> bytes:

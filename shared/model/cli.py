@@ -19,7 +19,7 @@ from shared.model.cache_file import UnusableCacheError, damaged_part
 from shared.model.catalogue import CATALOGUE, find, known
 from shared.model.fetch import fetch, is_intact
 from shared.model.gguf_read import read_gguf
-from shared.model.open import Place, locate
+from shared.model.open import Place, fetch_command, locate
 from shared.model.report import default_report
 from shared.model.weight_cache import usable_directory
 
@@ -50,6 +50,9 @@ def list_(config: Config = None, data: Data = None) -> None:
                 entry.name, entry.use, f"{entry.size / 1e6:.0f}", entry.licence, "yes" if here else "no"
             )
         Console().print(table)
+        typer.echo(
+            f"here is {paths.models}; for another directory give --config FILE or --data DIR", err=True
+        )
 
 
 @app.command("fetch")
@@ -78,14 +81,14 @@ def verify(
         present = [entry.name for entry in CATALOGUE if (paths.models / entry.filename).is_file()]
         names = [name] if name else present
         if not names:
-            raise RinglineError(f"{paths.models}: no models here; run `ringline models fetch NAME`")
-        results = [_verify(locate(each, paths)) for each in names]
+            raise RinglineError(f"{paths.models}: no models here; run `{fetch_command('NAME', paths)}`")
+        results = [_verify(locate(each, paths), paths) for each in names]
     raise typer.Exit(0 if all(results) else 1)
 
 
-def _verify(place: Place) -> bool:
+def _verify(place: Place, paths: Paths) -> bool:
     """Print the state of one model; whether it is good."""
-    source_good = _verify_source(place)
+    source_good = _verify_source(place, paths)
     try:
         damaged = damaged_part(place.cache, usable_directory(place.source, place.cache))
     except UnusableCacheError as reason:
@@ -99,7 +102,7 @@ def _verify(place: Place) -> bool:
     return False
 
 
-def _verify_source(place: Place) -> bool:
+def _verify_source(place: Place, paths: Paths) -> bool:
     entry = known(place.name)
     if place.sha256 is None or entry is None:
         read_gguf(place.source)
@@ -108,7 +111,7 @@ def _verify_source(place: Place) -> bool:
     if is_intact(place.source, entry, default_report()):
         typer.echo(f"{place.name}: intact ({place.source})")
         return True
-    typer.echo(f"{place.name}: damaged ({place.source}); run `ringline models fetch {place.name}`")
+    typer.echo(f"{place.name}: damaged ({place.source}); run `{fetch_command(place.name, paths)}`")
     return False
 
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared.config.errors import RinglineError
+from shared.config.quote import quoted, shown
 from shared.model.ggml_types import SUPPORTED, supported_names, type_name
-from shared.model.quote import quoted, shown
 
 Scalar = int | float | bool | str
 Value = Scalar | list[int] | list[float] | list[bool] | list[str]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
+import mmap
 import os
 import shutil
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,7 +20,7 @@ from shared.model.gguf_read import TensorInfo, read_gguf
 from shared.model.report import Advance, Report
 from shared.model.tokenizer_build import tokenizer_json
 from shared.model.vocabulary import Vocabulary, read_vocabulary
-from shared.native import PACK_LAYOUT, pack, packed_bytes
+from shared.native import PACK_LAYOUT, digest, pack, packed_bytes
 
 TILE_ROWS = 16  # a packed matrix is a row of equal tiles, so slices of whole tiles are packed alone
 
@@ -85,9 +85,7 @@ class Packer:
     def _write(self, temporary: Path, sha256: str | None) -> Directory:
         with self._opened() as source, _create(temporary) as target:
             with self._report.progress(f"packing {self._name}", self._gguf.size) as advance:
-                tensors = tuple(
-                    self._tensor(tensor, source, target, advance) for tensor in self._gguf.tensors
-                )
+                entries = [self._tensor(tensor, source, target, advance) for tensor in self._gguf.tensors]
                 self._hash_up_to(self._gguf.size, source, advance)
             if self._look() != self._identity:
                 raise self._changed()
@@ -103,7 +101,7 @@ class Packer:
                 stop_tokens=self._vocabulary.stop_tokens,
                 phrase_ends=self._vocabulary.phrase_ends(),
                 chat_template=self._template,
-                tensors=tensors,
+                tensors=_with_digests(entries, target),
                 tokenizer=_write_tokenizer(self._vocabulary, target),
             )
             write_directory(target, directory, PACK_LAYOUT)
@@ -116,17 +114,14 @@ class Packer:
 
     def _tensor(
         self, tensor: TensorInfo, source: BinaryIO, target: BinaryIO, advance: Advance
-    ) -> tuple[TensorEntry, int]:
+    ) -> TensorEntry:
         self._hash_up_to(tensor.offset, source, advance)
         offset = _align(target)
-        crc = 0
         for rows in _slices(tensor):
             raw = self._read(source, rows * tensor.nbytes // tensor.rows, advance)
-            packed = raw if tensor.vector else _packed(tensor, rows, raw)
-            crc = zlib.crc32(packed, crc)
-            target.write(packed)
+            target.write(raw if tensor.vector else _packed(tensor, rows, raw))
         nbytes = target.tell() - offset
-        return (tensor.name, tensor.type, tensor.rows, tensor.cols, offset, nbytes), crc
+        return (tensor.name, tensor.type, tensor.rows, tensor.cols, offset, nbytes)
 
     def _hash_up_to(self, offset: int, source: BinaryIO, advance: Advance) -> None:
         while self._hashed < offset:
@@ -189,6 +184,18 @@ def _packed(tensor: TensorInfo, rows: int, raw: bytes) -> bytearray:
     return packed
 
 
+def _with_digests(entries: list[TensorEntry], target: BinaryIO) -> tuple[tuple[TensorEntry, int], ...]:
+    target.flush()
+    with mmap.mmap(target.fileno(), 0, access=mmap.ACCESS_READ) as whole, memoryview(whole) as view:
+        return tuple((entry, _digest_of(view, entry)) for entry in entries)
+
+
+def _digest_of(whole: memoryview, entry: TensorEntry) -> int:
+    _, _, _, _, offset, nbytes = entry
+    with whole[offset : offset + nbytes] as data:
+        return digest(data)
+
+
 def _align(target: BinaryIO) -> int:
     offset = max(ALIGNMENT, -(-target.tell() // ALIGNMENT) * ALIGNMENT)
     return target.seek(offset)
@@ -198,7 +205,7 @@ def _write_tokenizer(vocabulary: Vocabulary, target: BinaryIO) -> Part:
     raw = tokenizer_json(vocabulary).encode()
     offset = _align(target)
     target.write(raw)
-    return Part(offset=offset, nbytes=len(raw), crc=zlib.crc32(raw))
+    return Part(offset=offset, nbytes=len(raw), digest=digest(raw))
 
 
 def _create(path: Path) -> BinaryIO:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from shared.config.quote import one_line
 from shared.model.catalogue import Entry
-from shared.model.quote import one_line
 from shared.model.report import Advance
 
 CHUNK = 1 << 20

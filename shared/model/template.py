@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 from shared.config.errors import RinglineError
-from shared.model.quote import one_line
+from shared.config.quote import one_line
 
 MAX_RENDERED = 1 << 16  # characters
 

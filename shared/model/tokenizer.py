@@ -10,7 +10,7 @@ from functools import lru_cache
 import tokenizers
 
 from shared.config.errors import RinglineError
-from shared.model.quote import one_line
+from shared.config.quote import one_line
 
 
 class Tokenizer:

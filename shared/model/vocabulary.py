@@ -6,8 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from enum import IntEnum
 
+from shared.config.quote import quoted
 from shared.model.gguf_read import Gguf
-from shared.model.quote import quoted
 
 PRE_TOKENIZERS = ("gpt-2", "qwen2", "smollm")  # `tokenizer.ggml.pre` of the splitting rules in tokenizer.py
 

@@ -38,6 +38,12 @@ def ensure_cache(source: Path, name: str, sha256: str | None, cache: Path, repor
         return Packer(source, name, cache, report).run(sha256)
 
 
+def discard_cache(cache: Path, report: Report) -> None:
+    """Remove a cache whose weights are damaged."""
+    with _locked(cache, report):
+        cache.unlink(missing_ok=True)
+
+
 def usable_directory(source: Path, cache: Path) -> Directory:
     """The directory of a cache that belongs to `source` as it is; UnusableCacheError says why it does not."""
     directory = read_directory(cache, PACK_LAYOUT)

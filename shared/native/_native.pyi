@@ -23,6 +23,9 @@ def pack(ggml_type: int, source: Any, rows: int, cols: int, target: Any) -> None
     """Re-lay a GGUF tensor (row-major blocks, buffer `source`) for the kernels into the writable buffer
     `target`."""
 
+def digest(bytes: Any) -> int:
+    """64-bit digest of a buffer, at memory speed: it finds damage, it does not withstand forgery."""
+
 def dequantize_rows(
     ggml_type: int, packed: Any, rows: int, cols: int, ids: NDArray[np.int32]
 ) -> NDArray[np.float32]:
@@ -105,6 +108,8 @@ class Model:
         isa: str = "",
         affinity: Sequence[int] = (),
     ) -> None: ...
+    def digests(self, tensors: Sequence[tuple[str, int, int, int, int, int]]) -> list[int]:
+        """`digest` of each tensor's bytes as they are in the weight cache now."""
     @property
     def isa(self) -> str: ...
     @property

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from shared.bus.endpoints import Endpoints
+from shared.config.settings import Paths
+from tests.integration.context_world import World
 from tests.integration.gateway_world import Mosquitto, free_port
 from tests.integration.whole_plant import PlantHome, WholePlant
 
@@ -40,3 +44,18 @@ def plant(data_dir: Path, mosquitto: Mosquitto, request: pytest.FixtureRequest) 
         running.close()
     finally:
         place.remove()
+
+
+@pytest.fixture
+def endpoints() -> Iterator[Endpoints]:
+    """In a directory with a short name: pytest's own are too long for a socket."""
+    with tempfile.TemporaryDirectory(prefix="rl") as directory:
+        yield Endpoints.of(Paths(runtime=Path(directory)))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """A plant of its own, around a context that is not started yet."""
+    world = World()
+    yield world
+    world.close()

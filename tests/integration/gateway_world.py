@@ -8,10 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
-
-from tests.integration.talking_context import TalkingContext
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -192,37 +189,3 @@ class GatewayProcess:
 
     def wait_log(self, text: str, count: int = 1) -> None:
         wait_for(lambda: self.log().count(text) >= count, f'"{text}" in the log')
-
-
-class World:
-    def __init__(self, directory: Path, version: str, broker: str, config: str = CONFIG) -> None:
-        self.directory = directory
-        self.broker = Mosquitto(directory / "mosquitto", broker)
-        self.broker.start()
-        self.context = TalkingContext(directory / "run")
-        self.gateway = GatewayProcess(directory, self.broker.port, version, config)
-        self.plant = Plant(self.broker.port)
-
-    def start(self) -> None:
-        self.context.start()
-        self.gateway.start()
-        self.gateway.wait_log("joined context")
-        self.gateway.wait_log("connected to the broker")
-
-    def close(self) -> None:
-        self.plant.close()
-        if self.gateway.process is not None:
-            self.gateway.process.kill()
-            self.gateway.process.wait()
-        self.context.stop()
-        self.broker.stop()
-        print(self.gateway.log())
-
-
-def made_world(version: str, broker: str = "", config: str = CONFIG) -> Iterator[World]:
-    with tempfile.TemporaryDirectory(prefix="rl-", dir="/tmp") as directory:
-        made = World(Path(directory), version, broker, config)
-        try:
-            yield made
-        finally:
-            made.close()

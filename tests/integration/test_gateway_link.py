@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,15 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.reasoncodes import ReasonCode
+from structlog.testing import capture_logs
 
+from services.gateway import mqtt
 from services.gateway.events import Connected, Delivery, Disconnected
 from services.gateway.mqtt import MqttLink
 from shared.config.settings import Mqtt
-from tests.integration.gateway_world import Mosquitto, Plant
+from tests.integration.gateway_world import Mosquitto, Plant, wait_for
 
 
 class FailsOnce(MqttLink):
@@ -122,3 +127,24 @@ def test_many_publications_are_each_confirmed_once(mosquitto: Mosquitto, tmp_pat
         assert not link.publish(connection + 1, 1, "out/x", b"for another connection")
     finally:
         link.close()
+
+
+def test_a_broker_that_accepts_and_says_nothing_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something else listens on that port, or a broker that wants TLS."""
+    monkeypatch.setattr(mqtt, "_ACCEPT_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent, capture_logs() as said:
+        link = MqttLink(Mqtt(port=silent.getsockname()[1]), ["plant/+/alarm"], [], 1000, queue.Queue(16))
+        link.start()
+        try:
+            wait_for(lambda: link._connection >= 3, "three attempts", 30)
+        finally:
+            link.close()
+    assert [item["event"] for item in said if "does not answer as an MQTT broker" in item["event"]] != []
+    assert len(said) == 1
+
+
+def test_a_broker_that_accepts_while_the_link_is_closed_is_left_in_peace(mosquitto: Mosquitto) -> None:
+    """Its CONNACK finds no client any more."""
+    link = MqttLink(settings(mosquitto), ["plant/+/alarm"], [], 1000, queue.Queue(16))
+    link._on_connect(ReasonCode(PacketTypes.CONNACK), None)
+    link.close()

@@ -15,7 +15,8 @@ from shared.bus.messages import StreamAppend, Submit
 from shared.config.settings import Paths
 from shared.model.open import open_model
 from shared.model.tokenizer import Tokenizer
-from tests.integration.gateway_world import CONFIG, World, made_world, wait_for
+from tests.integration.gateway_run import World, run_world
+from tests.integration.gateway_world import CONFIG, wait_for
 from tests.integration.talking_context import answer, finished, refused
 
 ROUTES = """
@@ -31,7 +32,7 @@ STREAMS = CONFIG.replace("max_tokens = 32", "max_tokens = 32\ndeadline_s = 90").
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    yield from made_world("5", config=STREAMS)
+    yield from run_world("5", config=STREAMS)
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,12 @@ ALARM: dict[str, Any] = {
 }
 
 
+def notes(plant: WholePlant) -> set[str]:
+    """What keeps services from their work."""
+    reply = plant.status()
+    return set() if reply is None else {service.note for service in reply.services}
+
+
 def test_an_alarm_is_answered_and_the_plant_can_be_asked(plant: WholePlant) -> None:
     """`ringline status` shows it; a second `ringline up` is refused and does not disturb it."""
     plant.publish("boiler", ALARM)
@@ -31,6 +37,7 @@ def test_an_alarm_is_answered_and_the_plant_can_be_asked(plant: WholePlant) -> N
     shown = ringline("status", "--config", str(plant.home.config))
     assert shown.returncode == 0, shown.stderr
     assert "blocks used" in shown.stdout
+    wait_for(lambda: notes(plant) == {""}, "a heartbeat of the gateway with its broker")
     second = ringline("up", "--config", str(plant.home.config))
     assert second.returncode == 2
     assert second.stderr.startswith("ringline: a plant already runs in ")

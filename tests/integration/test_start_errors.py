@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.whole_plant import ROOT, PlantHome, ringline
+from services.launcher.status import ask_status
+from shared.config.load import load_settings
+from tests.integration.whole_plant import ROOT, PlantHome, ringline, wait_for
 
 
 def service(name: str, home: PlantHome) -> subprocess.CompletedProcess[str]:
     """One service alone, to its end."""
     command = [sys.executable, "-m", f"services.{name}", "--config", str(home.config)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+@contextlib.contextmanager
+def running(name: str, home: PlantHome) -> Iterator[None]:
+    """A service, until the block ends; it begins when there is a context."""
+    command = [sys.executable, "-m", f"services.{name}", "--config", str(home.config)]
+    socket_file = home.home / "run" / "control.sock"
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(socket_file.exists, "context's socket")
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
 
 
 def only_line(result: subprocess.CompletedProcess[str]) -> str:
@@ -37,6 +55,17 @@ def test_an_unknown_key_is_named_with_file_and_line(home: PlantHome, command: st
     assert f'{home.config}:{number}: unknown key "context.pool_mbs"; did you mean "pool_mb"?' in line
 
 
+@pytest.mark.parametrize("command", ["up", "check"])
+def test_a_route_whose_answers_come_back_as_alarms_is_refused_before_anything_starts(
+    home: PlantHome, command: str
+) -> None:
+    home.edit("plant/{1}/answer", "plant/{1}/alarm")
+    line = only_line(ringline(command, "--config", str(home.config)))
+    assert line.startswith(f"ringline: {home.config}: routes[0].answer ")
+    assert "would come back as an alarm" in line
+    assert not (home.home / "run").exists()
+
+
 @pytest.mark.parametrize("name", ["context", "verifier", "draft", "gateway"])
 def test_every_service_refuses_a_missing_configuration(home: PlantHome, name: str) -> None:
     home.config.unlink()
@@ -44,7 +73,35 @@ def test_every_service_refuses_a_missing_configuration(home: PlantHome, name: st
 
 
 def test_status_of_nothing_says_so(home: PlantHome) -> None:
-    assert "nothing runs in" in only_line(ringline("status", "--config", str(home.config)))
+    """Exit code 1, as when one service is not alive: a monitor needs one rule."""
+    for arguments in ([], ["--service", "gateway"]):
+        result = ringline("status", "--config", str(home.config), *arguments)
+        assert result.returncode == 1
+        assert result.stderr.startswith("ringline: nothing runs in ")
+        assert result.stderr.count("\n") == 1
+
+
+def test_status_names_a_gateway_that_has_no_broker(home: PlantHome) -> None:
+    """It is alive, so a line of its own says why it answers nothing."""
+    settings = load_settings(home.config)
+
+    def notes() -> list[str]:
+        return [service.note for service in ask_status(settings).services if service.role == "gateway"]
+
+    with running("context", home), running("gateway", home):
+        expected = f"no connection to the MQTT broker at 127.0.0.1:{settings.mqtt.port}"
+        wait_for(lambda: notes() == [expected], "the gateway's note")
+
+
+@pytest.mark.parametrize("name", ["verifier", "draft", "gateway"])
+def test_a_service_that_context_refuses_ends_with_one_line(home: PlantHome, name: str) -> None:
+    """Its weights are loaded by then; nothing is said about them while the interpreter takes itself apart."""
+    home.edit('draft = ""', 'draft = "smollm2-135m"')
+    home.edit('sources = ["retrieval"]', 'sources = ["retrieval", "cpu"]')
+    with running("context", home):
+        home.edit("pool_mb = 96", "pool_mb = 97")
+        line = only_line(service(name, home))
+    assert "start every service with the same configuration file" in line
 
 
 def test_a_missing_model_stops_the_plant_with_one_line_that_says_how_to_get_it(home: PlantHome) -> None:

@@ -123,12 +123,12 @@ class WholePlant:
         # A broker keeps alarms for a session it knows; before the first subscription it knows none.
         wait_for(lambda: "connected to the broker" in self.log(), "the gateway's subscription")
 
-    def stop(self) -> int:
-        """SIGTERM; the exit code. Nothing may be left: no process, no shared memory, no socket."""
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """A stop signal; the exit code. Nothing may be left: no process, no shared memory, no socket."""
         if self._up is None:
             return 0
         children = psutil.Process(self._up.pid).children(recursive=True) if self._up.poll() is None else []
-        self._up.send_signal(signal.SIGTERM)
+        self._up.send_signal(number)
         code = self._up.wait(60)
         self._up = None
         _, alive = psutil.wait_procs(children, timeout=5)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from context_plant import Plant
 from fetch_world import BODY, Hub, served
 
 from shared.model.fetch import MODEL_DIR_VARIABLE
@@ -47,3 +48,12 @@ def logging_ends_with_the_command() -> Iterator[None]:
     """A command that is run in this process logs to the stderr that its runner closes afterwards."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def plant() -> Iterator[Plant]:
+    """A small context, whose books must be right at the end."""
+    plant = Plant()
+    yield plant
+    assert plant.ledger.check_integrity() == []
+    plant.close()

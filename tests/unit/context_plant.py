@@ -14,6 +14,7 @@ from shared.kv import Segment, open_segment
 from shared.model.open import ModelInfo
 
 VOCABULARY = 1000
+VERIFIER = ("verifier", 4711)
 PLANE = (1, 1, 32)
 M = TypeVar("M", bound=Message)
 
@@ -135,3 +136,12 @@ class Decoder:
 
 def states(messages: list[Message]) -> list[SeqState]:
     return [message for message in messages if isinstance(message, SeqState)]
+
+
+def start(plant: Plant, name: str = "r1", **fields: object) -> Decoder:
+    """A request that has been admitted; the profile is registered when it is not yet."""
+    known = plant.sessions.profiles.get("p")
+    prefix = known.tokens if known else plant.profile()
+    plant.sent["verifier"].clear()
+    plant.sessions.submit(submit(prefix, name, **fields))
+    return Decoder(plant, plant.take("verifier", SeqOpen)[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 
 import msgpack
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.bus import messages as m
-from shared.bus.codec import MAX_FRAME, ProtocolError, UnknownMajorError, decode, encode
+from shared.bus.codec import MAX_FRAME, MAX_SMALL, ProtocolError, UnknownMajorError, decode, encode
 
 MESSAGES = [
     m.Hello(
@@ -36,6 +37,10 @@ MESSAGES = [
         drafted=3,
         accepted=2,
     ),
+    m.StreamAppend(stream="line/3", profile="zh", serial=2**40, tokens=[1, 2]),
+    m.StreamClose(stream="line/3"),
+    m.StreamAppended(stream="line/3", serial=2**40),
+    m.StreamRefused(stream="line/3", serial=7, reason="满", retry_after_s=0.5),
     m.SeqOpen(
         seq=1,
         epoch=0,
@@ -52,6 +57,7 @@ MESSAGES = [
         severity=0,
     ),
     m.SeqState(seq=1, epoch=1, kv_len=1, tokens=[9], first_block=0, blocks=[5, 6]),
+    m.SeqAppend(seq=1, known=40, tokens=[9], first_block=2, blocks=[5, 6]),
     m.SeqClose(seq=1, reason="done"),
     m.SeqReleased(seq=1),
     m.Commit(seq=1, epoch=0, kv_len=0, written=1, tokens=[9], finish="stop", accepted_by_source={0: 3, 1: 1}),
@@ -134,13 +140,155 @@ def test_hostile_msgpack_is_a_protocol_error(body: bytes) -> None:
 
 
 def test_the_size_cap_holds_before_anything_is_decoded() -> None:
-    with pytest.raises(ProtocolError, match="allowed are 2 to"):
-        decode(b"\x04" * (MAX_FRAME + 1))
+    with pytest.raises(ProtocolError, match="above the limit"):
+        decode(b"\x23" * (MAX_FRAME + 1))
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 18, 24, 25, 26, 34, 38])
+def test_types_without_prompts_and_tables_have_a_small_cap(code: int) -> None:
+    with pytest.raises(ProtocolError, match=f"above the limit of {MAX_SMALL}"):
+        decode(bytes((code,)) * (MAX_SMALL + 1))
 
 
 def test_a_message_above_the_cap_is_not_sent() -> None:
     with pytest.raises(ProtocolError, match="above the limit"):
-        encode(m.Goodbye(reason="x" * MAX_FRAME))
+        encode(m.Goodbye.model_construct(reason="x" * MAX_FRAME))
+
+
+WIDE = "\U00020000"  # a character of four bytes
+TOKENS, BLOCKS, COUNT = [2**31 - 1] * (1 << 18), [2**53 - 1] * (1 << 16), 2**53 - 1
+LARGEST = [
+    m.Refused(field=WIDE * 9999, expected=WIDE * 9999, got=WIDE * 9999, hint=WIDE * 9999),
+    m.Submit(
+        request_id=WIDE * 128,
+        profile=WIDE * 64,
+        tokens=TOKENS,
+        max_tokens=65536,
+        stop_tokens=TOKENS[:16],
+        label=WIDE * 128,
+        stream=WIDE * 128,
+    ),
+    m.StreamAppend(stream=WIDE * 128, profile=WIDE * 64, serial=COUNT, tokens=TOKENS),
+    m.StreamRefused(stream=WIDE * 128, serial=COUNT, reason=WIDE * 9999, retry_after_s=0.1),
+    m.SeqAppend(seq=COUNT, known=COUNT, tokens=TOKENS, first_block=COUNT, blocks=BLOCKS),
+    m.SeqOpen(
+        seq=COUNT,
+        epoch=COUNT,
+        first=COUNT,
+        tokens=TOKENS,
+        prompt_len=COUNT,
+        kv_len=COUNT,
+        draft_kv_len=COUNT,
+        blocks=BLOCKS,
+        sink=COUNT,
+        ring=COUNT,
+        window=COUNT,
+        max_tokens=COUNT,
+        stop_tokens=TOKENS[:16],
+        severity=COUNT,
+    ),
+    m.Proposal(
+        seq=COUNT, base=COUNT, tokens=TOKENS[:256], parents=[255] * 256, sources=[2] * 256, logq=[-0.1] * 256
+    ),
+    m.StatusReply(
+        generation=COUNT,
+        pool_bytes=COUNT,
+        blocks_total=COUNT,
+        blocks_free=COUNT,
+        blocks_pinned=COUNT,
+        blocks_peak=COUNT,
+        waiting=COUNT,
+        services=[
+            m.ServiceStatus(role=WIDE * 64, pid=COUNT, alive=True, age_s=0.1, busy_s=0.1, note=WIDE * 500)
+        ]
+        * 64,
+        sequences=[
+            m.SequenceStatus(
+                seq=COUNT,
+                request_id=WIDE * 128,
+                profile=WIDE * 128,
+                tokens=COUNT,
+                kv_len=COUNT,
+                blocks=COUNT,
+                shared_blocks=COUNT,
+                label=WIDE * 128,
+            )
+        ]
+        * 1024,
+    ),
+]
+
+
+@pytest.mark.parametrize("message", LARGEST, ids=lambda message: type(message).__name__)
+def test_what_can_be_made_can_be_sent(message: m.Message) -> None:
+    """Sending never fails: the largest message of each kind fits."""
+    assert decode(encode(message)) == message
+
+
+def test_text_for_people_is_cut_where_it_is_made_and_where_it_is_read() -> None:
+    reason = "a\nringline: all is well" + "x" * 10_000
+    assert len(m.Goodbye(reason=reason).reason) == 500
+    read = decode(b"\x05" + msgpack.packb({"reason": reason}))
+    assert isinstance(read, m.Goodbye)
+    assert read.reason.startswith("a\\nringline")
+    assert len(read.reason) == 500
+
+
+@pytest.mark.parametrize(
+    "message",
+    [message for message in MESSAGES if type(message).model_fields],
+    ids=lambda message: type(message).__name__,
+)
+def test_no_field_takes_a_text_without_a_limit(message: m.Message) -> None:
+    """Refused, or cut."""
+    for name in type(message).model_fields:
+        fields = message.model_dump() | {name: "x" * 5000}
+        frame = encode(message)[:1] + msgpack.packb(fields)
+        with contextlib.suppress(ProtocolError):
+            assert len(str(decode(frame))) < 5000
+
+
+def test_a_list_of_wrong_items_is_one_error_and_not_one_for_each() -> None:
+    """A quarter of a million of them took seconds and a gigabyte."""
+    fields = {"seq": 1, "epoch": 0, "kv_len": 0, "written": 1, "tokens": [-1] * (1 << 18)}
+    tracemalloc.start()
+    with pytest.raises(ProtocolError, match="Commit"):
+        decode(b"\x23" + msgpack.packb(fields))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32 << 20
+
+
+@pytest.mark.parametrize(
+    "major",
+    ["x" * 60_000, [[[]]], {"a": 1}, None, 1.0, True, -1],
+    ids=["text", "list", "map", "nil", "float", "bool", "negative"],
+)
+def test_a_version_that_is_no_number_is_no_hello(major: object) -> None:
+    with pytest.raises(ProtocolError, match="not a version number") as caught:
+        decode(b"\x01" + msgpack.packb({"protocol_major": major, "role": "draft"}))
+    assert not isinstance(caught.value, UnknownMajorError)
+
+
+def test_a_version_nested_beyond_what_can_be_shown_is_no_hello() -> None:
+    body = b"\x81" + msgpack.packb("protocol_major") + b"\x91" * 1000 + b"\x90"
+    with pytest.raises(ProtocolError):
+        decode(b"\x01" + body)
+
+
+@given(st.integers(2, 2**64 - 1))
+def test_any_other_major_is_told_apart(major: int) -> None:
+    with pytest.raises(UnknownMajorError) as caught:
+        decode(b"\x01" + msgpack.packb({"protocol_major": major}))
+    assert caught.value.major == major
+
+
+@pytest.mark.parametrize("key", ["k" * 60_000, "a\n\x1b[2J" * 1000], ids=["long", "controls"])
+def test_an_unknown_field_is_named_on_one_short_line(key: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        decode(b"\x04" + msgpack.packb({key: 1}))
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
 
 
 def test_an_unknown_major_is_told_apart_whatever_else_the_hello_holds() -> None:

@@ -141,6 +141,17 @@ class ContextMachine(RuleBasedStateMachine):
         self.collect()
 
     @precondition(lambda self: self.requests)
+    @rule(data=st.data(), prompt=st.integers(1, 30))
+    def submit_something_else(self, data: st.DataObject, prompt: int) -> None:
+        """The same id with another content, live, waiting or finished."""
+        name = data.draw(st.sampled_from(sorted(self.requests)))
+        tokens = PREFIXES[self.requests[name].profile] + [95] * prompt
+        self.requests[name] = self.requests[name].model_copy(update={"tokens": tokens})
+        self.answers.pop(name, None)
+        self.plant.sessions.submit(self.requests[name])
+        self.collect()
+
+    @precondition(lambda self: self.requests)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         self.plant.sessions.cancel(data.draw(st.sampled_from(sorted(self.requests))))

@@ -36,7 +36,7 @@ def test_every_service_of_the_process_table_has_its_container(compose: dict[str,
     for process in SERVICES:
         service = compose["services"][process.name]
         assert service["command"] == ["python", "-m", process.module, "--config", CONFIG]
-        assert service["healthcheck"]["test"][-2:] == ["--service", process.name]
+        assert service["healthcheck"]["test"][-3:] == ["--end-hung", "--service", process.name]
         assert service["restart"] == "unless-stopped"
         assert service["init"] is True
 

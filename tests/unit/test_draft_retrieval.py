@@ -22,6 +22,7 @@ from services.draft.retrieval import (
     SuffixIndex,
 )
 from shared.bus.messages import SeqClose, SeqOpen, SeqState
+from shared.config.cpus import plan_cpus
 from shared.config.settings import Draft, Settings, Verifier
 from shared.native import KvPool
 
@@ -212,4 +213,5 @@ def test_the_npu_line_says_what_the_board_is(tmp_path: Path, compatible: bytes |
 def test_the_draft_steps_back_when_it_shares_cores(
     draft: Draft, verifier: Verifier, cores: int, expected: bool
 ) -> None:
-    assert shares_cores(Settings(draft=draft, verifier=verifier), cores) is expected
+    plan = plan_cpus(verifier, draft, dict.fromkeys(range(cores), 1024))
+    assert shares_cores(Settings(draft=draft, verifier=verifier), plan, cores) is expected

@@ -33,8 +33,16 @@ def test_json_of_the_documented_shape() -> None:
         ' "value": "93.5", "unit": "°C", "limit": 75}'
     )
     assert found == Alarm(
-        id="7", source="M1", code="4107", text="hot", severity=3, ts=1.7e9, value=93.5, unit="°C", limit=75.0
+        id=7, source="M1", code="4107", text="hot", severity=3, ts=1.7e9, value=93.5, unit="°C", limit=75.0
     )
+
+
+def test_what_is_too_long_to_show_is_cut_with_a_mark() -> None:
+    """Whoever reads the answer sees that it is not all."""
+    found = alarm(json.dumps({"id": "x" * 257, "source": "s" * 256, "value": 10**400, "text": "t"}))
+    assert found.id == "x" * 255 + "…"
+    assert found.source == "s" * 256
+    assert found.value == "1" + "0" * 254 + "…"
 
 
 @pytest.mark.parametrize("charset", ["utf-8", "utf-8-sig", "gbk", "gb18030"])
@@ -75,8 +83,11 @@ def test_curly_quotes_as_delimiters_are_repaired_and_inside_text_kept() -> None:
     [
         ('{"text": "a"', "not valid JSON"),
         ('{"value": 1}', 'without a "text"'),
-        ('{"text": 5}', 'without a "text"'),
-        ('{"text": "  "}', 'without a "text"'),
+        ('{"text": null}', 'without a "text"'),
+        ('{"text": 42}', '"text" must be text in quotes and is the number 42'),
+        ('{"text": ["a"]}', '"text" must be text in quotes and is a list of 1'),
+        ('{"text": true}', '"text" must be text in quotes and is true'),
+        ('{"text": "  "}', '"text" is empty'),
         ('[{"text": "a"}]', "array"),
         ('{"a":' * 5000, "nested too deeply"),
         ('{"text": "a", "value": ' + "9" * 6000 + "}", "not valid JSON"),
@@ -165,6 +176,56 @@ def test_a_naive_date_is_local_time() -> None:
 def test_nonsense_times_are_left_out(value: object) -> None:
     """An alarm with a broken clock is an alarm."""
     assert fields.timestamp(value) is None
+
+
+def test_an_id_stays_the_number_or_text_that_it_was() -> None:
+    """0 too; what is no number and no text, or too long, is not shown as one."""
+    for value in (0, 7, -3, 2.5, "7", "007", 10**200):
+        found = alarm(json.dumps({"id": value, "text": "t"})).id
+        assert found == value
+        assert type(found) is type(value)
+    assert alarm(json.dumps({"id": 10**400, "text": "t"})).id == "1" + "0" * 254 + "…"
+    assert alarm('{"id": true, "text": "t"}').id is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "doubt"),
+    [
+        ('"severity": 7', '"severity" 7 is taken as 3 (critical)'),
+        ('"severity": -1', '"severity" -1 is taken as 1 (warning)'),
+        ('"severity": 2.5', '"severity" 2.5 is taken as 2 (alarm)'),
+        ('"severity": "dire"', '"severity" "dire" is taken as 1 (warning)'),
+        ('"severity": [3]', '"severity" a list of 1 is taken as 1 (warning)'),
+        ('"ts": "soon"', '"ts" "soon" cannot be used and is left out'),
+        ('"limit": true', '"limit" true cannot be used and is left out'),
+        ('"limit": {}', '"limit" a table of 0 cannot be used and is left out'),
+        ('"value": [1]', '"value" a list of 1 cannot be used and is left out'),
+        ('"source": false', '"source" false cannot be used and is left out'),
+    ],
+)
+def test_what_is_not_understood_is_said(sent: str, doubt: str) -> None:
+    """The alarm is one all the same."""
+    found = alarm(f'{{"text": "hot", {sent}}}')
+    assert found.text == "hot"
+    assert found.doubts == (doubt,)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        *('"severity": "2"', '"severity": 500', '"severity": " High "', '"severity": ""', '"severity": null'),
+        *('"ts": ""', '"limit": null', '"value": true', '"value": "ON"', '"limit": "75 bar"', '"tag": [1]'),
+    ],
+)
+def test_what_is_documented_or_empty_is_not_doubted(sent: str) -> None:
+    """OPC UA's scale, words, empty fields, texts, keys that nobody knows."""
+    assert alarm(f'{{"text": "hot", {sent}}}').doubts == ()
+
+
+def test_true_is_no_limit() -> None:
+    """As a value it may be a digital input."""
+    found = alarm('{"text": "hot", "value": true, "limit": true}')
+    assert (found.value, found.limit) == ("true", None)
 
 
 @given(st.binary(max_size=300))

@@ -56,9 +56,10 @@ def test_a_retained_alarm_is_known_for_as_long_as_the_journal_knows_it() -> None
     assert not repeats(arrival(NOW + 1e6, retained=True, digest=B), seen())
 
 
-def test_an_id_names_one_alarm_for_an_hour() -> None:
-    """Also with other bytes; afterwards the PLC may count from one again."""
+def test_an_id_with_the_same_content_is_one_alarm_for_an_hour() -> None:
+    """Also with other bytes, such as keys in another order; afterwards the PLC may count from one again."""
     old = seen(id_key=KEY)
+    assert not repeats(arrival(NOW + 1, id_key=B, digest=B), old)
     assert repeats(arrival(NOW + 1800, id_key=KEY, digest=B), old)
     assert not repeats(arrival(NOW + 4000, id_key=KEY, digest=B), old)
     assert not repeats(arrival(NOW + 4000, id_key=KEY), old)

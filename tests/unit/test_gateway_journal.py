@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from services.gateway import journal_file
 from services.gateway.dedupe import Arrival
 from services.gateway.journal import Entry, Journal, JournalFull, State
 from shared.config.errors import RinglineError
@@ -150,6 +151,32 @@ def test_a_directory_that_cannot_be_written_is_one_clear_line(tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     with pytest.raises(RinglineError, match=r"set paths\.data"):
         Journal(tmp_path / "file" / "journal.db", 100)
+
+
+def test_a_journal_on_a_full_disk_opens_without_writing(journal: Journal, tmp_path: Path) -> None:
+    """A new one cannot be made there: then the gateway waits for room."""
+    seq = journal.add(entry())
+    journal.relieve()
+    journal.close()
+    wal = tmp_path / "journal.db-wal"
+    again = Journal(tmp_path / "journal.db", 100)
+    assert not wal.exists() or wal.stat().st_size == 0
+    assert [row.seq for row in again.waiting(9)] == [seq]
+
+
+def test_a_journal_that_cannot_be_made_for_want_of_room_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is to be changed in the configuration, so it is no RinglineError."""
+
+    def full(*_: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    monkeypatch.setattr(journal_file, "_connect", full)
+    with pytest.raises(journal_file.DiskFull):
+        Journal(tmp_path / "journal.db", 100)
 
 
 _WRITER = """

@@ -19,12 +19,13 @@ from services.gateway.answers import (
     final_answer,
     stream_delta,
 )
-from services.gateway.connecting import backoff, read_password, tls_context, topic_bytes
+from services.gateway.connecting import backoff, topic_bytes
 from services.gateway.events import Delivery
 from services.gateway.intake import Intake, reroute
 from services.gateway.journal import Journal, State
 from services.gateway.routes import RouteTable
 from shared.bus.messages import Finished
+from shared.config.credentials import read_password, tls_context
 from shared.config.errors import RinglineError
 from shared.config.settings import Gateway, Mqtt, Route, Settings
 
@@ -97,6 +98,57 @@ def test_redelivery_after_a_crash_between_commit_and_acknowledgement_is_one_alar
     assert len(journal.waiting(9)) == 1
 
 
+_LONG = "A" * 300
+_ONE = {"id": "same", "text": "pressure high", "severity": "info", "ts": 1.7e9}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"id": _LONG + "1"}, {"id": _LONG + "2"}),
+        ({"id": "a\0b"}, {"id": "ab"}),
+        ({"id": "a\rb"}, {"id": "a\nb"}),
+        ({"id": " a"}, {"id": "a"}),
+        ({"id": 1}, {"id": "1"}),
+        (_ONE, {**_ONE, "severity": "critical"}),
+        (_ONE, {**_ONE, "text": "pressure very high"}),
+        (_ONE, {**_ONE, "value": 7}),
+        (_ONE, {**_ONE, "ts": 1.7e9 + 60}),
+        (_ONE, {**_ONE, "ts": "soon"}),
+        ({**_ONE, "ts": "soon"}, {**_ONE, "ts": "later"}),
+        (_ONE, {**_ONE, "tag": "unknown key"}),
+        (_ONE, {**_ONE, "source": _LONG + "1"}),
+        ({**_ONE, "source": _LONG + "1"}, {**_ONE, "source": _LONG + "2"}),
+    ],
+)
+def test_alarms_that_differ_anywhere_are_both_answered(
+    intake: Intake, journal: Journal, first: dict[str, object], second: dict[str, object]
+) -> None:
+    """Ids are compared whole and by type; a known id with other content was raised again."""
+    for alarm in (first, second):
+        payload = json.dumps({"text": "pump hot", **alarm}).encode()
+        assert intake.take(delivery(payload)) is not None
+        assert intake.take(delivery(payload)) is None
+    assert len(journal.waiting(9)) == 2
+
+
+def test_raw_control_characters_tell_ids_apart(intake: Intake, journal: Journal) -> None:
+    """They are no valid JSON and are read all the same, without these characters."""
+    for name in (b"ab", b"a\x01b", b"a\x7fb", b"a\rb", b"a\nb"):
+        intake.take(delivery(b'{"text": "t", "id": "' + name + b'"}'))
+    assert len(journal.waiting(9)) == 5
+
+
+def test_the_same_alarm_is_recognised_in_another_order_and_a_second_later(
+    intake: Intake, journal: Journal
+) -> None:
+    """Two controllers report one event, each with its own clock."""
+    intake.take(delivery(json.dumps(_ONE).encode()))
+    again = {**dict(reversed(_ONE.items())), "ts": 1.7e9 + 1}
+    assert intake.take(delivery(json.dumps(again).encode())) is None
+    assert len(journal.waiting(9)) == 1
+
+
 def test_what_an_earlier_configuration_left_is_answered_by_this_one(journal: Journal, intake: Intake) -> None:
     """New profile and topic by the new routes; without a route the dead-letter topic, never an old topic."""
     intake.take(delivery(b"one"))
@@ -132,9 +184,9 @@ def test_published_json_is_complete_and_strict() -> None:
         drafted=12,
         accepted=5,
     )
-    final = json.loads(final_answer("a", alarm, "检查水泵", "m", done, Timing(1.26, 20.0, 99.9)))
+    final = json.loads(final_answer(7, alarm, True, "检查水泵", "m", done, Timing(1.26, 20.0, 99.9)))
     assert {key: final[key] for key in ("id", "severity", "source", "code", "text")} == {
-        "id": "a",
+        "id": 7,
         "severity": 3,
         "source": "M1",
         "code": "E1",
@@ -144,7 +196,8 @@ def test_published_json_is_complete_and_strict() -> None:
     times = {"queued_ms": 1.3, "ttft_ms": 20.0, "duration_ms": 99.9}
     for key, value in {**figures, **times, "accepted": 5, "model": "m", "finish": "stop"}.items():
         assert final[key] == value
-    assert len(final) == 16
+    assert final["cut"] is True
+    assert len(final) == 17
     assert json.loads(error_answer("a", None, "x" * 9999)) == {"id": "a", "error": "x" * 500}
     assert json.loads(stream_delta("a", 7, "水")) == {"id": "a", "index": 7, "text": "水"}
 
@@ -165,8 +218,27 @@ def test_a_password_comes_from_a_file(tmp_path: Path) -> None:
     """Without its line end; a missing file or certificate is one clear line."""
     file = tmp_path / "password"
     file.write_text("secret\n")
-    assert read_password(Mqtt(password_file=file)) == "secret"
+    assert read_password(Mqtt(username="ringline", password_file=file)) == "secret"
     with pytest.raises(RinglineError, match=r"mqtt\.password_file"):
-        read_password(Mqtt(password_file=tmp_path / "none"))
-    with pytest.raises(RinglineError, match="TLS files"):
+        read_password(Mqtt(username="ringline", password_file=tmp_path / "none"))
+    with pytest.raises(RinglineError, match=r"TLS files mqtt\.tls_ca = /"):
         tls_context(Mqtt(tls_ca=tmp_path / "none"))
+
+
+def test_a_password_that_is_no_text_is_one_clear_line(tmp_path: Path) -> None:
+    """Bytes of another encoding."""
+    (tmp_path / "password").write_bytes(b"\xff\xfe")
+    with pytest.raises(RinglineError, match=r"mqtt\.password_file"):
+        read_password(Mqtt(username="ringline", password_file=tmp_path / "password"))
+
+
+def test_an_alarm_without_an_answer_topic_is_a_dead_letter(tmp_path: Path) -> None:
+    """`a//b` with the route a/+/b to {1}: the reason is said, and nothing waits for an answer."""
+    route = Route(topic="a/+/b", profile="p", answer="{1}")
+    settings = Settings(routes=(route,), gateway=Gateway(dead_letter_topic="dead"))
+    journal = Journal(tmp_path / "journal.db", 100)
+    Intake(settings, RouteTable(settings), journal).take(delivery(b"pump hot", b"a//b"))
+    letter = letters(journal)[0]
+    assert letter["topic"] == "a//b"
+    assert "it is empty" in str(letter["reason"])
+    assert journal.waiting(9) == []

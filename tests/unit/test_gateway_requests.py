@@ -14,6 +14,7 @@ from services.gateway.alarm import Alarm
 from services.gateway.dedupe import Arrival
 from services.gateway.journal import Entry, Journal, State
 from services.gateway.journal_lines import Line
+from services.gateway.prompt import Prompt
 from services.gateway.requests import LINES_FIRST_S, Requests
 from shared.bus.messages import Finished, Message, RegisterProfile, Submit, Tokens
 from shared.config.settings import Profile
@@ -28,8 +29,8 @@ class Letters:
     def prefix(self, _profile: Profile) -> list[int]:
         return [1]
 
-    def prompt(self, _profile: Profile, alarm: Alarm, on_stream: bool) -> list[int]:
-        return [1, *map(ord, ("|" if on_stream else "") + alarm.text)]
+    def prompt(self, _profile: Profile, alarm: Alarm, on_stream: bool) -> Prompt:
+        return Prompt([1, *map(ord, ("|" if on_stream else "") + alarm.text)], cut=False)
 
     def decoder(self) -> Letters:
         return Letters()

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.payload import PayloadError
-from services.gateway.routes import RouteTable, Target, match, overlap, substitute
-from services.gateway.stream_names import names_meet
-from services.gateway.wildcards import levels_of
+from services.gateway.routes import RouteTable, Target
 from shared.config.errors import RinglineError
 from shared.config.settings import Gateway, Route, Settings
+from shared.config.stream_names import names_meet
+from shared.config.topics import levels_of, match, overlap, substitute, topic_problem
 
 
 def table(*routes: tuple[str, ...], dead: str = "dead") -> RouteTable:
@@ -26,7 +26,7 @@ def table(*routes: tuple[str, ...], dead: str = "dead") -> RouteTable:
 def refusal(*routes: tuple[str, ...], **others: Any) -> str:
     with pytest.raises(RinglineError) as caught:
         table(*routes, **others)
-    assert "\n" not in str(caught.value)
+    assert str(caught.value).isprintable()
     return str(caught.value)
 
 
@@ -148,10 +148,43 @@ def test_no_route_is_refused() -> None:
     assert "[[routes]]" in refusal()
 
 
-def test_an_answer_topic_that_gets_too_long_has_a_reason() -> None:
-    """65 535 bytes are MQTT's limit."""
-    with pytest.raises(PayloadError):
-        table(("plant/+", "out/{1}/{1}")).resolve("plant/" + "x" * 40_000)
+@pytest.mark.parametrize(
+    ("answer", "topic", "part"),
+    [
+        ("{1}", "plant/x/", "empty"),
+        ("{1}/answer", "plant/x/$SYS", "begins with"),
+        ("{1}", "plant/x/$share", "begins with"),
+        ("out/{1}", "plant/x/a\0b", "character"),
+        ("out/{1}", "plant/x/a\x1fb", "character"),
+        ("out/{1}", "plant/x/a\ufffeb", "character"),
+        ("out/{1}/{1}", "plant/x/" + "x" * 40_000, "65535 bytes"),
+        ("out/{1}", "plant/x/" + "x" * 65_528, "65535 bytes"),
+        ("out/{1}", "plant/x/a+", "filters"),
+        ("out/{1}", "plant/x/#", "filters"),
+    ],
+)
+def test_an_answer_topic_that_cannot_be_used_has_a_reason(answer: str, topic: str, part: str) -> None:
+    """What a topic puts into the answer's: publishing there would cost the connection every time."""
+    with pytest.raises(PayloadError, match=part):
+        table(("plant/x/+", answer)).resolve(topic)
+
+
+def test_an_answer_topic_with_too_many_levels_has_a_reason() -> None:
+    """Its stream is one level below."""
+    routes = table(("plant/#", "out/{1}"))
+    assert routes.resolve("plant/" + "/".join("x" * 199)) is not None
+    with pytest.raises(PayloadError, match="200 slashes"):
+        routes.resolve("plant/" + "/".join("x" * 200))
+
+
+@given(st.text(max_size=5), st.sampled_from(["{1}", "{1}/x", "out/{1}", "out/{2}"]))
+def test_an_answer_topic_is_usable_or_has_a_reason(level: str, answer: str) -> None:
+    """Whatever the topic is."""
+    try:
+        found = table(("a/b/+/c/#", answer)).resolve(f"a/b/{level}/c/x")
+    except PayloadError:
+        return
+    assert found is None or topic_problem(found.answer) is None
 
 
 def test_dollar_topics_need_a_literal_first_level() -> None:
@@ -200,3 +233,30 @@ def test_any_filter_is_usable_or_refused(topic: str) -> None:
     except RinglineError:
         return
     assert levels_of(topic)
+
+
+def test_a_pattern_of_many_wildcards_is_compared_soon() -> None:
+    """In steps that grow with the patterns' lengths, not with the ways to lay one over the other."""
+    assert "would come back" in refusal(("#", "{1}/" * 60 + "x"))
+    levels = ["a"] * 60
+    assert not overlap(["#", "a"] * 30 + ["x"], levels)
+    assert not overlap(["a{1}" * 40 + "b"], ["a" * 20_000])
+    assert overlap(["a{1}" * 40], ["a" * 20_000])
+
+
+@pytest.mark.parametrize("topic", ["a\nb/#/c", "\x1b[2J+", "plant/" + "x" * 70_000, "/" * 300])
+def test_a_filter_is_quoted_and_cut(topic: str) -> None:
+    """One short line."""
+    assert len(refusal((topic, "out"))) < 400
+
+
+@pytest.mark.parametrize(
+    ("level", "text", "fits"),
+    [
+        *(("{1}", "", True), ("a{1}", "a", True), ("a{1}a", "a", False), ("a{1}b{2}c", "axxbyyc", True)),
+        *(("a{1}b{2}c", "acb", False), ("{1}b{2}b", "ab", False), ("a", "ab", False)),
+    ],
+)
+def test_a_level_that_is_part_literal_meets_what_it_can_become(level: str, text: str, fits: bool) -> None:
+    """`{n}` may also be nothing."""
+    assert overlap([level], [text]) == fits

@@ -8,7 +8,7 @@ import pytest
 
 from shared.config.errors import RinglineError
 from shared.config.load import config_hash, load_settings
-from shared.config.settings import Settings
+from shared.config.settings import MAX_PROFILES, Settings
 
 GOOD = '''
 [paths]
@@ -98,6 +98,12 @@ def test_a_profile_defined_twice_is_refused(tmp_path: Path) -> None:
     assert 'profile "zh" is defined twice' in problem(tmp_path, GOOD.replace('name = "en"', 'name = "zh"'))
 
 
+def test_a_password_without_its_user_is_refused(tmp_path: Path) -> None:
+    """It would silently not be used."""
+    message = problem(tmp_path, '[mqtt]\n\npassword_file = "/etc/password"\n')
+    assert message.startswith(":3: mqtt.password_file is set without mqtt.username")
+
+
 def test_broken_toml_says_where(tmp_path: Path) -> None:
     assert "line 2" in problem(tmp_path, "[paths]\nruntime = \n")
 
@@ -124,3 +130,15 @@ def test_the_hash_covers_what_must_agree_and_nothing_else() -> None:
     chunk = base.model_copy(update={"verifier": base.verifier.model_copy(update={"prefill_chunk": 16})})
     assert config_hash(prompt) == config_hash(base)
     assert len({config_hash(base), config_hash(pool), config_hash(chunk)}) == 3
+
+
+def test_more_profiles_than_a_plant_has_room_for_are_refused(tmp_path: Path) -> None:
+    def profiles(count: int) -> str:
+        table = '[[profiles]]\nname = "p{}"\nlanguage = "en"\nsystem = "x"\n'
+        return "[log]\n" + "".join(table.format(number) for number in range(count))
+
+    message = problem(tmp_path, profiles(MAX_PROFILES + 1))
+    assert message.startswith(':2: "profiles" = ')
+    assert message.endswith("17 profiles are too many, 16 are allowed; remove some")
+    (tmp_path / "ringline.toml").write_text(profiles(MAX_PROFILES))
+    assert len(load_settings(tmp_path / "ringline.toml").profiles) == MAX_PROFILES

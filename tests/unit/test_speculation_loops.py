@@ -9,6 +9,7 @@ from threading import Event
 from typing import cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.draft.loop import Loop as DraftLoop
 from services.draft.mailbox import Mailbox
@@ -158,6 +159,13 @@ def test_proposals_that_fit_are_verified_and_bad_ones_are_dropped(pool: KvPool) 
     )
     assert engine.drafts[0][:2] == [10, 11]
     assert not {12, 13, 14, 500} & set(engine.drafts[0])
+
+
+def test_bad_proposals_are_few_lines_in_the_log(pool: KvPool) -> None:
+    """However many come."""
+    with capture_logs() as lines:
+        verify(pool, joined(), snapshot(1, [1, 2, 3]), *[proposal(1, 3, [12, 500])] * 200)
+    assert [line["event"] for line in lines].count("proposal dropped") == 1
 
 
 def test_a_closed_sequence_is_released_also_when_it_is_unknown(pool: KvPool) -> None:

@@ -7,6 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tiny_gguf import write_tiny
 
 from shared.config.errors import RinglineError
@@ -14,6 +16,7 @@ from shared.config.settings import Paths
 from shared.model.cache_file import damaged_part
 from shared.model.open import open_model
 from shared.model.report import LogReport
+from shared.native import digest
 
 
 class Said(LogReport):
@@ -62,6 +65,35 @@ def test_an_unusable_cache_is_packed_again_with_one_line(tiny: Path, damage: str
     assert "packed again" in lines[0]
     assert damage == "stale" or cache.read_bytes() == good
     assert opened(tiny)[2] == []
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_flipped_bit_in_the_weights_is_found_and_packed_again(tiny: Path, data: st.DataObject) -> None:
+    said = Said()
+    opened(tiny)[0].unlink()  # whatever the example before has left
+    file = open_model(str(tiny), Paths(data=tiny.parent), said)
+    good = file.path.read_bytes()
+    (name, *_, offset, nbytes), _ = data.draw(st.sampled_from(file.directory.tensors))
+    bit = data.draw(st.integers(0, 8 * nbytes - 1))
+    raw = bytearray(good)
+    raw[offset + bit // 8] ^= 1 << bit % 8
+    file.path.write_bytes(raw)
+    assert damaged_part(file.path, file.directory) == name
+    file.load(2)
+    assert [line for line in said.lines if name in line and "packed again" in line] == said.lines[-1:]
+    assert file.path.read_bytes() == good
+
+
+@given(st.binary(max_size=300), st.data())
+def test_a_digest_depends_on_every_bit_and_on_the_length(raw: bytes, data: st.DataObject) -> None:
+    assert digest(raw) == digest(bytearray(raw))
+    assert digest(raw) != digest(raw + b"\0")
+    if raw:
+        bit = data.draw(st.integers(0, 8 * len(raw) - 1))
+        flipped = bytearray(raw)
+        flipped[bit // 8] ^= 1 << bit % 8
+        assert digest(raw) != digest(flipped)
 
 
 def test_a_damaged_gguf_is_an_error_of_ours_or_opens(tiny: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFWriter
 
-EMBD, FF, TOKENS = 32, 64, ["<|endoftext|>", "<|im_end|>", *"abcdefghijkl", "ab", "."]
+EMBD, FF, TOKENS = 64, 64, ["<|endoftext|>", "<|im_end|>", *"abcdefghijkl", "ab", "."]
 
 
 def write_tiny(path: Path, architecture: str = "llama", skip: str = "") -> Path:

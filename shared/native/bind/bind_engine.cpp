@@ -94,6 +94,14 @@ void bind_model(nb::module_& m) {
           },
           nb::arg("path"), nb::arg("spec"), nb::arg("tensors"), nb::arg("threads"), nb::arg("isa") = "",
           nb::arg("affinity") = std::vector<int>())
+      .def(
+          "digests",
+          [](const PyModel& self, const std::vector<TensorTuple>& tensors) {
+            const std::vector<TensorEntry> entries = entries_of(tensors);
+            const nb::gil_scoped_release others_may_run;
+            return self.model->digests(entries);
+          },
+          nb::arg("tensors"))
       .def_prop_ro("isa", [](const PyModel& self) { return self.model->isa(); })
       .def_prop_ro("threads", [](const PyModel& self) { return self.model->n_threads(); })
       .def_prop_ro("n_vocab", [](const PyModel& self) { return self.model->spec().n_vocab; })

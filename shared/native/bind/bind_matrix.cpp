@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/buffer.hpp"
+#include "core/digest.hpp"
 #include "core/isa.hpp"
 #include "core/matrix.hpp"
 
@@ -80,6 +81,11 @@ void pack_into(int64_t number, const Bytes& source, int64_t rows, int64_t cols, 
        static_cast<std::byte*>(target.data()));
 }
 
+uint64_t digest_of(const Bytes& bytes) {
+  nb::gil_scoped_release release;
+  return digest({static_cast<const std::byte*>(bytes.data()), bytes.nbytes()});
+}
+
 Floats dequantize_rows(int64_t number, const Bytes& packed, int64_t rows, int64_t cols, const Rows& ids) {
   const PackedView w(number, packed, rows, cols);
   for (size_t i = 0; i < ids.size(); i++)
@@ -136,6 +142,7 @@ void bind_matrix(nb::module_& m) {
   m.def("isa_names", &ringline::isa_names);
   m.def("packed_bytes", &ringline::packed_size, "ggml_type"_a, "rows"_a, "cols"_a);
   m.def("pack", &ringline::pack_into, "ggml_type"_a, "source"_a, "rows"_a, "cols"_a, "target"_a);
+  m.def("digest", &ringline::digest_of, "bytes"_a);
   m.def("dequantize_rows", &ringline::dequantize_rows, "ggml_type"_a, "packed"_a, "rows"_a, "cols"_a,
         "ids"_a);
   m.def("matmul", &ringline::matmul, "ggml_type"_a, "packed"_a, "rows"_a, "cols"_a, "x"_a, "isa"_a,

@@ -18,13 +18,9 @@ class Builder {
 
   // Committed positions [first, last) of one kind, block by block.
   void add_committed(const SequenceView& view, int64_t first, int64_t last, bool sink) {
-    for (int64_t p = first; p < last;) {
-      const int64_t slot = view.slot(p);
-      const int64_t lane = slot % kBlockTokens;
-      const int64_t count = std::min(kBlockTokens - lane, last - p);
-      add(view.tile(slot), ((1u << count) - 1u) << lane, sink);
-      p += count;
-    }
+    view.each_run(first, last, [&](const uint16_t* tile, int64_t lane, int64_t count) {
+      add(tile, ((1u << count) - 1u) << lane, sink);
+    });
   }
 
   void add_scratch(const ScratchTiles& tiles, const uint16_t* lanes, int64_t n_tiles, bool sink) {

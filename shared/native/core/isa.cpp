@@ -45,6 +45,7 @@ bool has_dotprod() {
   const unsigned long caps = getauxval(AT_HWCAP);
   return (caps & HWCAP_ASIMDDP) != 0 && (caps & HWCAP_ASIMDHP) != 0;
 }
+bool has_i8mm() { return has_dotprod() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0; }
 #endif
 bool has_portable() { return true; }
 

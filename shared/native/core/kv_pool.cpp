@@ -78,10 +78,6 @@ size_t KvPool::block_bytes(std::span<const Plane> planes) {
   return bytes;
 }
 
-uint16_t* KvPool::block_plane(int32_t block, size_t plane) const {
-  return reinterpret_cast<uint16_t*>(memory_ + static_cast<size_t>(block) * stride_ + offsets_[plane]);
-}
-
 void KvPool::copy_block(int32_t source, int32_t target) {
   if (!holds(source) || !holds(target)) {
     throw std::invalid_argument("cannot copy block " + std::to_string(source) + " to " +

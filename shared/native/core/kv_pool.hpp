@@ -55,7 +55,9 @@ class KvPool {
   const Plane& plane(size_t index) const { return planes_[index]; }
   bool holds(int32_t block) const { return block >= 0 && block < n_blocks_; }
   // The block must exist; callers check with holds().
-  uint16_t* block_plane(int32_t block, size_t plane) const;
+  uint16_t* block_plane(int32_t block, size_t plane) const {
+    return reinterpret_cast<uint16_t*>(memory_ + static_cast<size_t>(block) * stride_ + offsets_[plane]);
+  }
   void copy_block(int32_t source, int32_t target);
 
  private:

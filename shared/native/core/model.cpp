@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "core/digest.hpp"
 #include "core/engine_isa.hpp"
 #include "core/isa.hpp"
 #include "core/require.hpp"
@@ -75,6 +76,19 @@ std::span<const std::byte> Model::bytes_of(const TensorEntry& entry) const {
       entry.offset >= 0 && entry.nbytes >= 0 && entry.offset <= size && entry.nbytes <= size - entry.offset,
       "tensor ", entry.name, " lies outside the weight cache");
   return file.subspan(static_cast<size_t>(entry.offset), static_cast<size_t>(entry.nbytes));
+}
+
+std::vector<uint64_t> Model::digests(std::span<const TensorEntry> tensors) {
+  std::vector<std::span<const std::byte>> parts;
+  for (const TensorEntry& entry : tensors) parts.push_back(bytes_of(entry));
+  std::vector<uint64_t> found(parts.size());
+  auto job = [&](int worker) {
+    threads_.claim(worker, static_cast<int64_t>(parts.size()), 1, [&](int64_t i, int64_t) {
+      found[static_cast<size_t>(i)] = digest(parts[static_cast<size_t>(i)]);
+    });
+  };
+  threads_.run(job);
+  return found;
 }
 
 PackedMatrix Model::matrix(const Directory& directory, const std::string& name, int64_t rows, int64_t cols) {

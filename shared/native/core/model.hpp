@@ -76,6 +76,8 @@ class Model {
   int64_t n_layers() const { return static_cast<int64_t>(layers_.size()); }
   const Buffer<float>& output_norm() const { return output_norm_; }
   const PackedMatrix& head() const { return head_; }
+  // Of each tensor as it is in the weight cache now, all threads reading. Throws like the constructor.
+  std::vector<uint64_t> digests(std::span<const TensorEntry> tensors);
   // Bytes of weights that a decode pass reads.
   int64_t weight_bytes() const { return weight_bytes_; }
 

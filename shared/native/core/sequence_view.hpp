@@ -1,6 +1,7 @@
 // One process's view of a sequence: where its positions lie in the pool, and which of them a token sees.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -38,6 +39,20 @@ class SequenceView {
   int64_t window_start(int64_t position) const;
   // The pool's plane that holds this slot, or null when the table has no block there.
   uint16_t* tile(int64_t slot) const;
+  // Calls visit(tile, lane, count) for the runs of lanes of one block each that hold positions [first, last),
+  // all of the sink or all behind it. The table has a block for each of them.
+  template <class Visit>
+  void each_run(int64_t first, int64_t last, Visit visit) const {
+    int64_t at = slot(first);
+    for (int64_t p = first; p < last;) {
+      const int64_t lane = at % kBlockTokens;
+      const int64_t count = std::min(kBlockTokens - lane, last - p);
+      visit(pool_->block_plane(table_[static_cast<size_t>(at / kBlockTokens)], plane_), lane, count);
+      p += count;
+      at += count;
+      if (at == ring_start_ + ring_) at = ring_start_;
+    }
+  }
   // Largest n such that [length, n) can be committed now: every position has a block and none of them
   // overwrites a position that the token at `length` sees.
   int64_t covered() const;

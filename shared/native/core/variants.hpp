@@ -9,7 +9,7 @@
 #define RINGLINE_VARIANTS(X) X(avx512vnni) X(avxvnni) X(avx2) X(portable)
 #endif
 #elif defined(__aarch64__)
-#define RINGLINE_VARIANTS(X) X(dotprod) X(portable)
+#define RINGLINE_VARIANTS(X) X(i8mm) X(dotprod) X(portable)
 #else
 #define RINGLINE_VARIANTS(X) X(portable)
 #endif

@@ -5,7 +5,9 @@
 //   kBlockRows           larger batches are split into blocks of that many
 //   kFloatRows           both of these for float weights
 //   registers(rows)      registers side by side for that many rows: rows * registers sums stay in registers
+//   kRowPairs            there is a RowPairs (lanes/i8mm.hpp), which sums for two activation rows at once
 //   kZero8               what dot8 leaves of the 128 that Q8_0's stored values carry (128 or 0)
+//   kIntStart            what an integer sum starts from; `to_floats` takes it off again
 //   Bytes                kLanes x 4 columns of unsigned weights;  Ints, Floats: one value a lane
 //   Quads                16 activations: four columns each for four quads
 //
@@ -15,6 +17,10 @@
 #pragma once
 
 #include <cstdint>
+
+namespace ringline::RINGLINE_ISA {
+struct RowPairs;
+}
 
 // Before a loop with a constant count: its iterations are laid out one after another, whatever the optimiser
 // thinks.

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "kernels/formats.hpp"
+#include "kernels/row_pairs.hpp"
 
 namespace ringline::RINGLINE_ISA {
 
@@ -45,15 +46,16 @@ struct QuantisedTile {
   bool fetch;  // this is the first pass over the tile
   Floats sum[kRows][kRegisters];
 
-  // Minus the zero point's share: of a half group, or of the whole group at its first half.
+  // Starts the integer sums with minus the zero point's share: of a half group, or of the whole group at its
+  // first half.
   [[gnu::always_inline]] void begin(int64_t g, int half, Ints (&i)[kRows][kRegisters]) const {
     RINGLINE_UNROLL for (int r = 0; r < kRows; r++) {
-      int32_t zero = 0;
+      int32_t start = kIntStart;
       if constexpr (F::kZero != 0) {
         const int32_t* sums = rows.sum + 2 * (r * rows.groups + g);
-        zero = -F::kZero * (F::kHalfScales ? sums[half] : sums[0] + sums[1]);
+        start -= F::kZero * (F::kHalfScales ? sums[half] : sums[0] + sums[1]);
       }
-      RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) i[r][n] = broadcast(zero);
+      RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) i[r][n] = broadcast(start);
     }
   }
 
@@ -67,15 +69,61 @@ struct QuantisedTile {
     }
   }
 
+  // Activations of all rows are kept while weights pass.
   template <int kHalf>
-  [[gnu::always_inline]] void dot_half(const uint8_t* group, int64_t g, Ints (&i)[kRows][kRegisters]) const {
-    const int8_t* q = rows.q + g * kGroup + kHalf * (kGroup / 2);
+  [[gnu::always_inline]] void dot_half(const uint8_t* group, const int8_t* q,
+                                       Ints (&i)[kRows][kRegisters]) const {
     Quads quads[kRows];
     RINGLINE_UNROLL for (int r = 0; r < kRows; r++) quads[r] = load_quads(q + r * rows.cols);
     dot_quad<kHalf, 0>(group, quads, i);
     dot_quad<kHalf, 1>(group, quads, i);
     dot_quad<kHalf, 2>(group, quads, i);
     dot_quad<kHalf, 3>(group, quads, i);
+  }
+
+  // Weights of one register are kept while activations pass.
+  template <int kHalf>
+  [[gnu::always_inline]] void dot_half_by_row(const uint8_t* group, const int8_t* q,
+                                              Ints (&i)[kRows][kRegisters]) const {
+    RINGLINE_UNROLL for (int n = 0; n < kRegisters; n++) {
+      const int from = lane + n * kLanes;
+      const Bytes w0 = F::template weights<kHalf, 0>(group, from);
+      const Bytes w1 = F::template weights<kHalf, 1>(group, from);
+      const Bytes w2 = F::template weights<kHalf, 2>(group, from);
+      const Bytes w3 = F::template weights<kHalf, 3>(group, from);
+      RINGLINE_UNROLL for (int r = 0; r < kRows; r++) {
+        const Quads quads = load_quads(q + r * rows.cols);
+        i[r][n] = F::template dot_quad<0>(i[r][n], w0, quads);
+        i[r][n] = F::template dot_quad<1>(i[r][n], w1, quads);
+        i[r][n] = F::template dot_quad<2>(i[r][n], w2, quads);
+        i[r][n] = F::template dot_quad<3>(i[r][n], w3, quads);
+      }
+    }
+  }
+
+  template <class Sums>
+  [[gnu::always_inline]] void dot_pairs(const uint8_t* group, const int8_t* q,
+                                        Ints (&i)[kRows][kRegisters]) const {
+    Sums sums(i);
+    sums.template dot_half<0>(group, lane, q, rows.cols);
+    sums.template dot_half<1>(group, lane, q + kGroup / 2, rows.cols);
+    sums.split(i);
+  }
+
+  [[gnu::always_inline]] void dot_group(const uint8_t* group, int64_t g,
+                                        Ints (&i)[kSumHalves][kRows][kRegisters]) const {
+    constexpr bool kQuadsTakeRegisters = sizeof(Quads) > sizeof(void*);
+    using Pairs = PairSums<RowPairs, F, kRows, kRegisters>;
+    const int8_t* q = rows.q + g * kGroup;
+    if constexpr (kRowPairs && pairs_pay<F>(kRows)) {
+      dot_pairs<Pairs>(group, q, i[0]);
+    } else if constexpr (kQuadsTakeRegisters && kRows > 4) {
+      dot_half_by_row<0>(group, q, i[0]);
+      dot_half_by_row<1>(group, q + kGroup / 2, i[kSumHalves - 1]);
+    } else {
+      dot_half<0>(group, q, i[0]);
+      dot_half<1>(group, q + kGroup / 2, i[kSumHalves - 1]);
+    }
   }
 
   [[gnu::always_inline]] void scale_group(const uint8_t* header, int slot, int64_t g,
@@ -107,9 +155,8 @@ struct QuantisedTile {
     if (fetch) fetch_ahead(group, kLayout.group_bytes);
     Ints i[kSumHalves][kRows][kRegisters];
     begin(g, 0, i[0]);
-    dot_half<0>(group, g, i[0]);
     if constexpr (F::kHalfScales) begin(g, 1, i[1]);
-    dot_half<1>(group, g, i[kSumHalves - 1]);
+    dot_group(group, g, i);
     scale_group(header, slot, g, i);
   }
 

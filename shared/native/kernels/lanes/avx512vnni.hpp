@@ -13,6 +13,8 @@ inline constexpr int kMaxRows = 12;
 inline constexpr int kBlockRows = 8;
 inline constexpr int kFloatRows = 4;
 inline constexpr int kZero8 = 128;
+inline constexpr int32_t kIntStart = 0;
+inline constexpr bool kRowPairs = false;
 constexpr int registers(int) { return 1; }
 
 using Bytes = __m512i;

@@ -15,7 +15,10 @@ inline constexpr int kMaxRows = 4;
 inline constexpr int kBlockRows = 4;
 inline constexpr int kFloatRows = 2;
 inline constexpr int kZero8 = 128;
-constexpr int registers(int rows) { return rows <= 2 ? 2 : 1; }
+inline constexpr int32_t kIntStart = 0;
+inline constexpr bool kRowPairs = false;
+// With four rows half of the sums pass through the stack once a group: cheaper than activations twice.
+constexpr int registers(int) { return 2; }
 
 template <int kQuad>
 inline Ints dot(Ints sum, Bytes w, Quads a) {

@@ -15,6 +15,8 @@ inline constexpr int kMaxRows = 2;
 inline constexpr int kBlockRows = 2;
 inline constexpr int kFloatRows = 1;
 inline constexpr int kZero8 = 0;
+inline constexpr int32_t kIntStart = 0;
+inline constexpr bool kRowPairs = false;
 constexpr int registers(int) { return 1; }
 
 struct Bytes {

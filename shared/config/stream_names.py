@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import combinations
 
-from services.gateway.wildcards import PLACE, check_places
 from shared.config.errors import RinglineError
+from shared.config.quote import quoted
 from shared.config.settings import Route
+from shared.config.topics import WILDCARD, levels_of, places_problem, wildcards_of
 
 MAX_NAME = 128  # characters
 
@@ -26,24 +27,30 @@ def check_streams(routes: Sequence[Route]) -> list[tuple[str, list[str]]]:
     for (first, one, shape), (second, other, other_shape) in combinations(shapes, 2):
         if one.profile != other.profile and names_meet(shape, other_shape):
             raise RinglineError(
-                f'routes[{first}].stream "{one.stream}" and routes[{second}].stream "{other.stream}" can '
-                f'be the same stream, but their profiles are "{one.profile}" and "{other.profile}": '
-                "use one profile, or put something of the route into the names"
+                f"routes[{first}].stream {quoted(one.stream)} and routes[{second}].stream "
+                f"{quoted(other.stream)} can be the same stream, but their profiles are "
+                f"{quoted(one.profile)} and {quoted(other.profile)}: use one profile, or put something of "
+                "the route into the names"
             )
     return [(route.profile, shape) for _, route, shape in shapes]
 
 
 def _shape(where: str, route: Route) -> list[str]:
     """The template as single characters, with the wildcards `+` and `#` as two-character items."""
-    wildcards = check_places(where, route.stream, route.topic)
+    problem = places_problem(route.stream, route.topic)
+    if problem is not None:
+        raise RinglineError(f"{where} {quoted(route.stream)}: {problem}")
+    wildcards = wildcards_of(levels_of(route.topic))
     shape: list[str] = []
     end = 0
-    for found in PLACE.finditer(route.stream):
+    for found in WILDCARD.finditer(route.stream):
         shape += [*route.stream[end : found.start()], "*" + wildcards[int(found[1]) - 1]]
         end = found.end()
     shape += route.stream[end:]
     if "\0" in shape or len(shape) > MAX_NAME:
-        raise RinglineError(f"{where}: a stream's name has at most {MAX_NAME} characters, and no zeros")
+        raise RinglineError(
+            f"{where} {quoted(route.stream)}: a stream's name has at most {MAX_NAME} characters, and no zeros"
+        )
     return shape
 
 

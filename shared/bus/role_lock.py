@@ -1,0 +1,96 @@
+"""One process for each role in a runtime directory: a second one is refused before it disturbs the first.
+
+<paths.runtime>/<role>.lock     locked (flock) as long as its process lives; says which one that is
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from shared.bus.endpoints import Endpoints
+from shared.config.errors import RinglineError
+from shared.config.settings import Paths
+
+PATIENCE_S = 3.0  # what a predecessor that was killed may need to be gone
+_RETRY_S = 0.05
+_MAX_BYTES = 64
+
+
+class Holder(NamedTuple):
+    """Process id, and when it took its place in monotonic milliseconds."""
+
+    pid: int
+    started_ms: int
+
+
+@contextmanager
+def sole_process(paths: Paths, role: str, patience_s: float = PATIENCE_S) -> Iterator[None]:
+    """Hold the role's lock. RinglineError, naming the holder, when it is not free within `patience_s`."""
+    Endpoints.of(paths)  # makes the directory, or says why it cannot be used
+    path = lock_file(paths, role)
+    try:
+        fd = _acquire(path, time.monotonic() + patience_s)
+    except OSError as error:
+        raise RinglineError(f"{path} cannot be locked: {error.strerror}; remove it") from None
+    if fd is None:
+        holder = holder_of(paths, role)
+        who = f"process {holder.pid}" if holder else "another process"
+        raise RinglineError(
+            f"{role} runs already in {paths.runtime}, as {who}: stop it first, or set another paths.runtime"
+        )
+    try:
+        yield
+    finally:
+        if _is_at(path, fd):
+            path.unlink()  # whoever has opened it meanwhile sees that it is gone and makes a new one
+        os.close(fd)
+
+
+def lock_file(paths: Paths, role: str) -> Path:
+    return paths.runtime / f"{role}.lock"
+
+
+def holder_of(paths: Paths, role: str) -> Holder | None:
+    """Who has taken that place last; None when nobody has."""
+    try:
+        with lock_file(paths, role).open("rb") as file:
+            pid, started_ms = map(int, file.read(_MAX_BYTES).split())
+    except (OSError, ValueError):
+        return None
+    return Holder(pid, started_ms)
+
+
+def _acquire(path: Path, deadline: float) -> int | None:
+    """The locked descriptor; None when somebody else holds the lock until `deadline`."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if _lock(fd) and _is_at(path, fd):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, b"%d %d\n" % (os.getpid(), time.monotonic_ns() // 1_000_000), 0)
+            return fd
+        os.close(fd)
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(_RETRY_S)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_at(path: Path, fd: int) -> bool:
+    """Whether `path` still leads to the open file."""
+    try:
+        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(fd))
+    except FileNotFoundError:
+        return False

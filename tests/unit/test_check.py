@@ -1,0 +1,76 @@
+"""`ringline check` refuses what the services would refuse because of the configuration alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from services.launcher.check import check_plant
+from services.launcher.cli import app
+from shared.config.errors import RinglineError
+from shared.config.load import load_settings
+
+GOOD = """
+[paths]
+runtime = "/nonexistent/ringline"
+
+[[profiles]]
+name = "en"
+language = "en"
+system = "x"
+
+[[routes]]
+topic = "plant/+/alarm"
+profile = "en"
+answer = "plant/{1}/answer"
+"""
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    """What it says."""
+    file = tmp_path / "ringline.toml"
+    file.write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(app, ["check", "--config", str(file)])
+    assert isinstance(result.exception, RinglineError), result.output
+    message = str(result.exception)
+    assert message.startswith(f"{file}: ")
+    return message
+
+
+def test_a_good_configuration_is_valid_and_nothing_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "ringline.toml"
+    file.write_text(GOOD, encoding="utf-8")
+    result = CliRunner().invoke(app, ["check", "--config", str(file)])
+    assert result.exit_code == 0
+    assert result.output.splitlines()[-1] == f"{file}: valid; 1 profiles, 1 routes"
+    assert not Path("/nonexistent").exists()
+
+
+@pytest.mark.parametrize("file", ["deploy/ringline.toml"])
+def test_what_is_delivered_is_valid(file: str) -> None:
+    check_plant(load_settings(Path(__file__).resolve().parents[2] / file))
+
+
+def test_a_plant_without_routes_is_refused(tmp_path: Path) -> None:
+    assert "no [[routes]] configured" in refusal(tmp_path, "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("plant/{1}/answer", "plant/{1}/alarm", "would come back as an alarm"),
+        ("plant/+/alarm", "plant/#", "would come back as an alarm"),
+        ("plant/+/alarm", "plant/a+", "+ must be a whole level"),
+        ("{1}", "{2}", "needs more wildcards"),
+        ("/nonexistent/ringline", "/" + "r" * 100, "the system allows 107"),
+        ("[[profiles]]", '[models]\ntarget = "gpt"\n[[profiles]]', 'no model is called "gpt"'),
+        ("[[profiles]]", '[models]\ndraft = "gpt"\n[[profiles]]', 'no model is called "gpt"'),
+        ("[[profiles]]", "[broker]\nenabled = true\n[[profiles]]", 'set mqtt.version = "3.1.1"'),
+        ("[[profiles]]", '[broker]\nenabled = true\nhost = "0.0.0.0"\n[[profiles]]', "serves only loopback"),
+        ("[[profiles]]", '[gateway]\ndead_letter_topic = "plant/x/alarm"\n[[profiles]]', "dead_letter_topic"),
+    ],
+)
+def test_what_a_service_would_refuse_is_refused(tmp_path: Path, old: str, new: str, why: str) -> None:
+    assert why in refusal(tmp_path, GOOD.replace(old, new))

@@ -1,0 +1,76 @@
+"""Profiles: a prefix is computed once, shared, and replaced when it changes."""
+
+from __future__ import annotations
+
+from context_plant import Plant, compute_prefix, start, submit
+
+from shared.bus.messages import (
+    Accepted,
+    RegisterProfile,
+    Rejected,
+    SeqOpen,
+)
+
+
+def test_a_request_starts_behind_its_profiles_prefix(plant: Plant) -> None:
+    start(plant)
+    assert plant.take("gateway", Accepted)[0].cached_tokens == 20
+    sequence = next(iter(plant.ledger.live.values()))
+    assert sequence.blocks[:2] == plant.ledger.pins["p"]
+    assert sequence.kv_len == 20
+
+
+def test_two_requests_share_the_prefix(plant: Plant) -> None:
+    used = plant.ledger.pool.total - plant.ledger.pool.free
+    assert used == 0
+    start(plant, "a")
+    first = plant.ledger.pool.free
+    start(plant, "b")
+    own = first - plant.ledger.pool.free
+    one, two = plant.ledger.live.values()
+    assert one.blocks[:2] == two.blocks[:2]
+    assert not set(one.blocks[2:]) & set(two.blocks[2:])
+    assert own == len(two.blocks) - 2
+
+
+def test_a_prefix_that_fails_refuses_its_requests_and_is_tried_again_when_asked(plant: Plant) -> None:
+    plant.sessions.register(RegisterProfile(profile="p", tokens=[1] * 20, window=64))
+    plant.sessions.submit(submit([1] * 20))
+    opened = plant.take("verifier", SeqOpen)[0]
+    plant.sessions.commit_failed(opened.seq, 0, "no")
+    assert plant.take("gateway", Rejected)[0].retry_after_s is not None
+    plant.sessions.submit(submit([1] * 20))
+    compute_prefix(plant, plant.take("verifier", SeqOpen)[0])
+    assert plant.take("gateway", Accepted)
+
+
+def test_a_changed_profile_replaces_the_old_one_and_running_answers_keep_theirs(plant: Plant) -> None:
+    decoder = start(plant)
+    old = list(plant.ledger.pins["p"])
+    changed = [5] * 33
+    plant.sessions.register(RegisterProfile(profile="p", tokens=changed, window=64))
+    compute_prefix(plant, plant.take("verifier", SeqOpen)[0])
+    assert plant.ledger.pins["p"] != old
+    assert plant.ledger.live[decoder.seq].blocks[:2] == old
+    decoder.commit(7, finish="stop")
+    plant.sessions.submit(submit(changed, "r2"))
+    assert plant.take("gateway", Accepted)[-1].cached_tokens == 33
+
+
+def test_a_request_that_waits_while_its_profile_changes_is_asked_for_again(plant: Plant) -> None:
+    """Its prompt begins with the old prefix: it must not be put behind the new one."""
+    plant.sessions.register(RegisterProfile(profile="p", tokens=[1] * 20, window=64))
+    plant.sessions.submit(submit([1] * 20))
+    plant.sessions.register(RegisterProfile(profile="p", tokens=[2] * 20, window=64))
+    assert plant.take("gateway", Rejected)[0].retry_after_s is not None
+    plant.sessions.submit(submit([2] * 20))
+    compute_prefix(plant, plant.take("verifier", SeqOpen)[-1])
+    assert plant.take("gateway", Accepted)
+
+
+def test_a_profile_larger_than_the_pool_is_refused_with_the_reason() -> None:
+    plant = Plant(blocks=4)
+    plant.sessions.register(RegisterProfile(profile="p", tokens=[1] * 100, window=64))
+    plant.sessions.submit(submit([1] * 100))
+    assert "pool has 4 blocks" in plant.take("gateway", Rejected)[0].reason
+    plant.close()

@@ -1,0 +1,103 @@
+"""One process for each role in a runtime directory."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from shared.bus.role_lock import holder_of, lock_file, sole_process
+from shared.config.errors import RinglineError
+from shared.config.settings import Paths
+
+HOLD = (
+    "import sys; from pathlib import Path; from shared.bus.role_lock import sole_process;"
+    "from shared.config.settings import Paths\n"
+    "with sole_process(Paths(runtime=Path(sys.argv[1])), 'draft'): \n"
+    "    print('held', flush=True); sys.stdin.read()"
+)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(runtime=tmp_path / "run")
+
+
+@contextmanager
+def holder(paths: Paths) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the draft's lock."""
+    command = [sys.executable, "-c", HOLD, str(paths.runtime)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def refusal(paths: Paths) -> str:
+    """Why this process cannot be the draft."""
+    with pytest.raises(RinglineError) as caught, sole_process(paths, "draft", patience_s=0.1):
+        pass
+    return str(caught.value)
+
+
+def test_a_second_process_is_refused_and_told_who_holds_the_place(paths: Paths) -> None:
+    with holder(paths) as first:
+        assert f"draft runs already in {paths.runtime}, as process {first.pid}: stop" in refusal(paths)
+        with sole_process(paths, "verifier", patience_s=0):
+            pass
+
+
+def test_the_file_is_private_and_gone_after_a_clean_end(paths: Paths) -> None:
+    with sole_process(paths, "draft"):
+        file = lock_file(paths, "draft")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        mine = holder_of(paths, "draft")
+        assert mine is not None
+        assert mine.pid == os.getpid()
+        assert 0 <= time.monotonic() - mine.started_ms / 1000 < 60
+    assert list(paths.runtime.iterdir()) == []
+
+
+def test_a_killed_holder_leaves_its_place_free(paths: Paths) -> None:
+    with holder(paths) as first:
+        first.kill()
+        first.wait()
+        with sole_process(paths, "draft", patience_s=0):
+            mine = holder_of(paths, "draft")
+            assert mine is not None
+            assert mine.pid == os.getpid()
+
+
+def test_a_predecessor_may_take_a_moment_to_be_gone(paths: Paths) -> None:
+    with holder(paths) as first:
+        timer = threading.Timer(0.3, first.kill)
+        timer.start()
+        with sole_process(paths, "draft", patience_s=20):
+            assert first.wait() == -9
+        timer.join()
+
+
+def test_who_waited_for_a_lock_file_that_was_removed_does_not_share_the_place(paths: Paths) -> None:
+    """Another process takes a new file meanwhile: the lock on the removed one is worth nothing."""
+    with sole_process(paths, "draft"):
+        lock_file(paths, "draft").unlink()
+        with holder(paths) as other:
+            assert f"as process {other.pid}:" in refusal(paths)
+        assert lock_file(paths, "draft").exists()
+
+
+def test_what_is_no_file_is_one_line(paths: Paths) -> None:
+    lock_file(paths, "draft").mkdir(parents=True)
+    paths.runtime.chmod(0o700)
+    assert "cannot be locked" in refusal(paths)
