@@ -1,11 +1,11 @@
 """Speed of the engine by batch size, against this machine's memory bandwidth and against llama.cpp.
 
-    python -m bench.engine --model NAME|PATH --rows 1,2,8 [--threads N] [--context N] [--peer] [--hog] [--json]
+    python -m bench.engine --model NAME --rows 1,2,8 [--threads N] [--context N] [--peer] [--hog] [--json]
 
 One row is a decode step as the verifier runs it (pass, commit, re-root); more rows are one batch with the
 logits of the last row, as llama-bench's ppN. Every row sees `--context` positions before it (default: none).
-With `--peer` both sides alternate, round by round; a ratio above 1 means that this engine is faster. Rates are
-medians over the rounds.
+With `--peer` both sides alternate, round by round; a ratio above 1 means that this engine is faster. Rates
+are medians over the rounds.
 """
 
 from __future__ import annotations

@@ -247,7 +247,10 @@ class BusClient:
         """Send the outbox. False when context does not take it."""
         while self._outbox:
             session, frame = self._outbox.popleft()
-            if session == self._session and not try_send(socket, frame):
+            if session != self._session:
+                self.dropped += 1
+            elif not try_send(socket, frame):
+                self.dropped += 1
                 return False
         overflow, self._overflow = self._overflow, False
         return not overflow
@@ -286,5 +289,6 @@ class BusClient:
         return 0.0 if since is None else max(0.0, now - since)
 
     def _session_over(self) -> None:
+        self.dropped += len(self._outbox)
         self._outbox.clear()
         self._overflow = False

@@ -100,6 +100,23 @@ def test_nothing_meant_for_the_old_session_reaches_the_new_one(endpoints: Endpoi
             assert client.dropped == 1
 
 
+def test_what_is_sent_between_a_loss_and_the_next_join_counts_as_dropped(endpoints: Endpoints) -> None:
+    """Context is gone, the service does not know it yet, and nobody is there to take its message."""
+    with closing_client(BusClient(endpoints, hello("verifier"))) as client:
+        client.start()
+        first = Context(endpoints)
+        joined(client)
+        first.close()
+        wait(lambda: len(client._inbox._items) == 1)  # Lost is there; the service has not read it
+        client.send(commit(1))
+        with closing(Context(endpoints)):
+            assert isinstance(client.receive(PATIENCE_S), Lost)
+            joined(client)
+            client.send(commit(2))
+            assert isinstance(client.receive(PATIENCE_S), SeqState)
+            assert client.dropped == 1
+
+
 def test_a_restarted_client_has_a_new_identity_and_is_served(endpoints: Endpoints) -> None:
     server = BusServer(endpoints, 1, 1, accept)
     with closing(server):

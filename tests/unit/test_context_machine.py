@@ -254,6 +254,7 @@ class ContextMachine(RuleBasedStateMachine):
         self.plant.sessions.commit(message)
         assert before == {s: sequence.snapshot() for s, sequence in self.plant.ledger.live.items()}
         self.collect()
+        self.verifier_reads(len(self.inbox))  # it goes on from the snapshot it gets for an answer, not before
 
     # --- deaths ---
 
