@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,9 +34,9 @@ def all_are_answered_once(world: World) -> None:
     assert found == Counter(f"n{number}" for number in range(ALARMS))
 
 
-def said_once_an_episode(log: str) -> bool:
+def said_once_an_episode(world: World) -> bool:
     """Full and going on take turns, however fast the journal fills again."""
-    turns = re.findall("the journal is full|takes alarms again", log)
+    turns = re.findall("the journal is full|takes alarms again", world.gateway.log())
     return turns[::2] == ["the journal is full"] * (len(turns) // 2) and len(turns) % 2 == 0
 
 
@@ -52,9 +53,7 @@ def test_a_full_journal_drains_and_takes_again(version: str, broker: str) -> Non
         all_are_answered_once(world)
         if not broker:
             world.gateway.wait_log("the journal takes alarms again")
-            wait_for(
-                lambda: said_once_an_episode(world.gateway.log()), "a line for each end of being full", 10
-            )
+            wait_for(partial(said_once_an_episode, world), "a line for each end of being full", 10)
 
 
 def test_a_full_journal_drains_after_kill_9() -> None:
