@@ -13,9 +13,11 @@ import queue
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 
 import structlog
 
+from services.gateway.appends import Appends
 from services.gateway.events import Connected, Delivery, Disconnected, Wake
 from services.gateway.inbox import Inbox
 from services.gateway.intake import Intake, reroute
@@ -30,7 +32,7 @@ from services.gateway.routes import RouteTable
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import Hello, Message
+from shared.bus.messages import Hello, Message, StreamAppended, StreamRefused
 from shared.config.load import config_hash
 from shared.config.settings import Settings
 from shared.model.open import open_model
@@ -109,11 +111,12 @@ class Gateway:
             settings.mqtt, routes.filters, stale, settings.gateway.max_payload_bytes, self._events
         )
         self._pump = BusPump(bus, self._events)
-        self._inbox = Inbox(journal, Intake(settings, routes, journal), self._link)
+        self._appends = Appends(settings, journal, prompter, bus.send, routes.leads_to)
+        self._inbox = Inbox(journal, Intake(settings, routes, journal), self._link, self._appends.make_room)
         self._outbox = Outbox(journal, self._link, settings.gateway.dead_letter_topic)
         self._requests = Requests(settings, journal, prompter, bus.send, self._link.stream)
-        self._retry_at = 0.0
-        self._say_at = 0.0
+        self._trouble = _Trouble("answers")
+        self._line_trouble = _Trouble("log lines")
 
     def run(self, stop: threading.Event) -> None:
         self._pump.start()
@@ -173,13 +176,18 @@ class Gateway:
                 self._outbox.disconnected(event.connection)
             case Joined():
                 _log.info("joined context")
+                self._requests.introduce()
+                self._with_lines(self._appends.joined)
                 self._requests.joined()
             case Lost():
                 _log.warning("context is gone, alarms wait for it", reason=event.reason)
                 self._requests.lost()
+                self._appends.lost()
                 self._pump.lost_seen()
             case Wake():
                 pass  # the outbox looks every turn
+            case StreamAppended() | StreamRefused():
+                self._with_lines(lambda: self._appends.handle(event))
             case _:
                 self._requests.handle(event)
 
@@ -187,7 +195,9 @@ class Gateway:
         """Submit and publish what can be."""
         if self._pump.error is not None:
             raise self._pump.error
-        if time.monotonic() < self._retry_at:
+        if self._line_trouble.over:  # before the alarms that are asked behind them
+            self._with_lines(self._advance_lines)
+        if not self._trouble.over:
             return
         try:
             self._requests.tick()
@@ -196,12 +206,40 @@ class Gateway:
         except sqlite3.Error as error:
             self._journal_failed(error)
 
+    def _advance_lines(self) -> None:
+        self._appends.tick()
+        self._appends.fill()
+
+    def _with_lines(self, action: Callable[[], None]) -> None:
+        """What fails with log lines keeps no alarm from its answer."""
+        try:
+            action()
+        except sqlite3.Error as error:
+            self._appends.forget()
+            self._journal.relieve()
+            self._line_trouble.begin(error)
+
     def _journal_failed(self, error: sqlite3.Error) -> None:
-        """Leave the journal alone for a moment."""
-        now = time.monotonic()
         self._requests.forget()
         self._journal.relieve()
-        self._retry_at = now + _RETRY_S
+        self._trouble.begin(error)
+
+
+class _Trouble:
+    """The journal cannot be written: it is left alone for a moment, which is said once in a while."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._until = 0.0
+        self._say_at = 0.0
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self._until
+
+    def begin(self, error: sqlite3.Error) -> None:
+        now = time.monotonic()
+        self._until = now + _RETRY_S
         if now >= self._say_at:
-            _log.error(f"the journal cannot be written ({error}); answers wait until it can")
+            _log.error(f"the journal cannot be written ({error}); {self._what} wait until it can")
             self._say_at = now + _SILENCE_S

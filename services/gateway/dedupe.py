@@ -9,6 +9,10 @@
 A PLC may use an id again for the next occurrence: that has another time or comes later. The same id with
 another text, value or severity is a new alarm: it got worse. Double answers are a nuisance, a lost alarm is a
 fault; where the two meet, the alarm is taken.
+
+A log line is only recognised when it arrives again by the first two ways, or with an id and the same bytes
+within an hour: a machine may say the same thing twice in a second, and both times mean something. So the
+packet id of a line is remembered longer: an acknowledgement that the broker never got makes it come again.
 """
 
 from __future__ import annotations
@@ -60,13 +64,28 @@ def duplicate_of(new: Arrival, seen: Iterable[Seen]) -> Seen | None:
     return next((old for old in seen if _repeats(new, old)), None)
 
 
+def line_arrived_before(new: Arrival, seen: Iterable[Seen]) -> bool:
+    """Whether the log line `new` is one of `seen`."""
+    return any(_same_delivery(new, old) or _sent_twice(new, old) for old in seen)
+
+
+def _same_delivery(new: Arrival, old: Seen) -> bool:
+    if new.digest != old.digest:
+        return False
+    return new.retained or (new.redelivered and new.packet is not None and new.packet == old.packet)
+
+
+def _sent_twice(new: Arrival, old: Seen) -> bool:
+    same = new.digest == old.digest and new.id_key is not None
+    return same and abs(new.received - old.received) <= SAME_ID_S
+
+
 def _repeats(new: Arrival, old: Seen) -> bool:
+    if _same_delivery(new, old):
+        return True
     age = abs(new.received - old.received)  # a clock that was set back must not make an alarm new
-    if new.digest == old.digest:
-        if new.retained or (new.redelivered and new.packet is not None and new.packet == old.packet):
-            return True
-        if new.id_key is None:
-            return age <= SAME_MOMENT_S
+    if new.digest == old.digest and new.id_key is None:
+        return age <= SAME_MOMENT_S
     if new.id_key is None or new.id_key != old.id_key:
         return False
     if new.ts is not None and old.ts is not None:  # both or none, else the contents differ

@@ -1,6 +1,6 @@
 """Deliveries on their way from the broker into the journal: written, committed, then acknowledged.
 
-delivery ──▶ held (HELD at most) ──journal commit──▶ acknowledged
+alarm, log line ──▶ held (HELD at most) ──journal commit──▶ acknowledged
                │ no room, in the journal or on its disk: they stay, unacknowledged, and the broker
                │ sends no more than its receive maximum; the gateway answers what it has meanwhile
                └ held is full (MQTT 3.1.1 knows no such maximum): not taken, not acknowledged; the
@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import deque
+from collections.abc import Callable
 
 import structlog
 
@@ -20,7 +21,7 @@ from services.gateway.intake import Intake
 from services.gateway.journal import Journal, JournalFull
 from services.gateway.mqtt import MqttLink
 
-HELD = 256
+HELD = 512  # a burst of log lines is many; mosquitto may send more than it was told to
 _FULL_RETRY_S = 0.2
 _FAILED_RETRY_S = 1.0
 
@@ -30,10 +31,14 @@ _log = structlog.get_logger()
 class Inbox:
     """`hold` what has arrived, `take` as often as possible; nothing here stops what goes out."""
 
-    def __init__(self, journal: Journal, intake: Intake, link: MqttLink) -> None:
+    def __init__(
+        self, journal: Journal, intake: Intake, link: MqttLink, make_room: Callable[[], None]
+    ) -> None:
+        """`make_room` gives up log lines beyond their bound, in the transaction that took others in."""
         self._journal = journal
         self._intake = intake
         self._link = link
+        self._make_room = make_room
         self._held: deque[Delivery] = deque()
         self._missed = False  # held was full: the broker must send again
         self._dropped = 0  # alarms with QoS 0 for which there was no place
@@ -72,6 +77,7 @@ class Inbox:
             self._journal.check_disk(sum(len(self._held[index].payload) for index in range(count)))
             with self._journal.batch():
                 full = self._write_held(count, taken)
+                self._make_room()
         except JournalFull as error:
             self._pause(str(error), _FULL_RETRY_S)
             return

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from services.gateway.dedupe import Arrival, Seen
 from services.gateway.journal_file import RESERVE_BYTES, free_bytes, open_database
+from services.gateway.journal_lines import LineJournal
 
 _CANDIDATES = 8  # earlier alarms compared with a new one
 _OPEN = "state IN (0, 1, 2) AND outcome IS NOT ?"  # not through, and no dead letter
@@ -54,6 +55,7 @@ class Entry:
     profile: str
     out_topic: str
     out_payload: bytes | None = None
+    stream: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Waiting:
     payload: bytes
     profile: str
     out_topic: str
+    stream: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +85,17 @@ class Outgoing:
 
 
 class Journal:
-    """All methods belong to one thread. Changes are durable when the outermost `batch()` ends."""
+    """All methods belong to one thread. Changes are durable when the outermost `batch()` ends.
+
+    `lines` are the log lines of streams, in the same file and the same transactions.
+    """
 
     def __init__(self, path: Path, max_alarms: int) -> None:
         self._max = max_alarms
         self._path = path
         self._db = open_database(path)
         self._depth = 0
+        self.lines = LineJournal(self._db, self.batch)
         (self._rows,) = self._db.execute("SELECT count(*) FROM alarms").fetchone()
 
     def close(self) -> None:
@@ -152,13 +159,13 @@ class Journal:
             arrival = entry.arrival
             cursor = self._db.execute(
                 "INSERT INTO alarms (request_id, state, outcome, severity, received, ts, packet, digest,"
-                " id_key, topic, payload, out_topic, profile, out_payload)"
-                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                " id_key, topic, payload, out_topic, profile, out_payload, stream)"
+                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 (
                     *(uuid.uuid4().hex, state, outcome, entry.severity, arrival.received, arrival.ts),
                     *(arrival.packet, arrival.digest, arrival.id_key, entry.topic),
                     *(entry.payload if outcome is None else None, entry.out_topic, entry.profile),
-                    entry.out_payload,
+                    *(entry.out_payload, entry.stream),
                 ),
             )
             self._rows += 1
@@ -173,8 +180,8 @@ class Journal:
     def waiting(self, limit: int, skip: set[int] | frozenset[int] = frozenset()) -> list[Waiting]:
         """Alarms without an answer that are not in `skip`: the most severe first, then the oldest."""
         rows = self._db.execute(
-            "SELECT seq, request_id, severity, attempts, received, topic, payload, profile, out_topic"
-            " FROM alarms WHERE state IN (0, 1) ORDER BY severity DESC, seq LIMIT ?",
+            "SELECT seq, request_id, severity, attempts, received, topic, payload, profile, out_topic,"
+            " stream FROM alarms WHERE state IN (0, 1) ORDER BY severity DESC, seq LIMIT ?",
             (limit + len(skip),),
         )
         found = [Waiting(seq, f"{stem}.{tries}", severity, tries, *rest)
@@ -231,18 +238,18 @@ class Journal:
         """It cannot be published anywhere. Its text stays, for people, as long as there is room."""
         self._change("UPDATE alarms SET state = outcome WHERE seq = ? AND state = ?", seq, State.PUBLISHING)
 
-    def addresses(self) -> list[tuple[str, str, str]]:
-        """Topic, profile and answer topic of the alarms that are not through."""
+    def addresses(self) -> list[tuple[str, str, str, str]]:
+        """Topic, profile, answer topic and stream of the alarms that are not through."""
         rows = self._db.execute(
-            f"SELECT DISTINCT topic, profile, out_topic FROM alarms WHERE {_OPEN}", (State.DEAD,)
+            f"SELECT DISTINCT topic, profile, out_topic, stream FROM alarms WHERE {_OPEN}", (State.DEAD,)
         )
         return list(rows)
 
-    def redirect(self, topic: str, profile: str, out_topic: str) -> None:
-        """Answer what came on `topic` with `profile` to `out_topic`."""
+    def redirect(self, topic: str, profile: str, out_topic: str, stream: str) -> None:
+        """Answer what came on `topic` with `profile`, on `stream`, to `out_topic`."""
         self._change(
-            f"UPDATE alarms SET profile = ?, out_topic = ? WHERE {_OPEN} AND topic = ?",
-            *(profile, out_topic, State.DEAD, topic),
+            f"UPDATE alarms SET profile = ?, out_topic = ?, stream = ? WHERE {_OPEN} AND topic = ?",
+            *(profile, out_topic, stream, State.DEAD, topic),
         )
 
     def redirect_dead_letters(self, out_topic: str) -> None:

@@ -1,4 +1,7 @@
-"""Opening the journal's database: its tables, durability, the lock, and a file that is damaged."""
+"""Opening the journal's database: its tables, durability, the lock, and a file that is damaged.
+
+`alarms` holds alarms and dead letters, `lines` the log lines of streams, each with a bound of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import contextlib
 import errno
 import os
 import sqlite3
+import time
 import uuid
 from pathlib import Path
 
@@ -13,8 +17,8 @@ import structlog
 
 from shared.config.errors import RinglineError
 
-RESERVE_BYTES = 512 << 10  # of the disk, which new alarms leave to the answers of those before them
-_LAYOUT = 1
+RESERVE_BYTES = 512 << 10  # of the disk, which new alarms and lines leave to the answers of earlier ones
+_LAYOUT = 2
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS alarms (
@@ -33,13 +37,36 @@ CREATE TABLE IF NOT EXISTS alarms (
     payload BLOB,
     out_topic TEXT NOT NULL,
     profile TEXT NOT NULL,
-    out_payload BLOB
+    out_payload BLOB,
+    stream TEXT NOT NULL DEFAULT ''
 );
+CREATE TABLE IF NOT EXISTS lines (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    append INTEGER,
+    received REAL NOT NULL,
+    packet INTEGER,
+    digest BLOB NOT NULL,
+    topic TEXT NOT NULL,
+    stream TEXT NOT NULL,
+    profile TEXT NOT NULL,
+    text TEXT
+);
+CREATE TABLE IF NOT EXISTS streams (name TEXT PRIMARY KEY, profile TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS subscriptions (filter TEXT PRIMARY KEY);
 CREATE INDEX IF NOT EXISTS waiting ON alarms (state, severity DESC, seq);
 CREATE INDEX IF NOT EXISTS by_digest ON alarms (digest, seq);
 CREATE INDEX IF NOT EXISTS by_id ON alarms (id_key, seq) WHERE id_key IS NOT NULL;
+CREATE INDEX IF NOT EXISTS open_lines ON lines (stream, seq) WHERE text IS NOT NULL;
+CREATE INDEX IF NOT EXISTS read_lines ON lines (seq) WHERE text IS NULL;
+CREATE INDEX IF NOT EXISTS line_by_digest ON lines (digest, seq);
+CREATE INDEX IF NOT EXISTS line_by_packet ON lines (digest, packet, seq) WHERE packet IS NOT NULL;
 """
+_FROM_LAYOUT_1 = "ALTER TABLE alarms ADD COLUMN stream TEXT NOT NULL DEFAULT '';"
+# Context remembers each stream's last serial: a journal begun anew goes on above those of the lost one.
+_FIRST_SERIAL = (
+    "INSERT INTO sqlite_sequence (name, seq) SELECT 'lines', {}"
+    " WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'lines');"
+)
 
 
 def free_bytes(path: Path) -> int:
@@ -85,12 +112,16 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.execute(f"PRAGMA journal_size_limit = {8 << 20}")
         (health,) = db.execute("PRAGMA quick_check(1)").fetchone()
         (layout,) = db.execute("PRAGMA user_version").fetchone()
-        if health != "ok" or layout not in (0, _LAYOUT):
+        if health != "ok" or layout not in (0, 1, _LAYOUT):
             raise sqlite3.DatabaseError(
                 health if health != "ok" else f"layout {layout}, this version knows {_LAYOUT}"
             )
         if layout != _LAYOUT:  # a journal that is there opens on a full disk, too
-            db.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {_LAYOUT}; COMMIT;")
+            older = _FROM_LAYOUT_1 if layout == 1 else ""
+            first = _FIRST_SERIAL.format(int(1000 * time.time()))
+            db.executescript(
+                f"BEGIN IMMEDIATE; {older} {_SCHEMA} {first} PRAGMA user_version = {_LAYOUT}; COMMIT;"
+            )
     except BaseException:
         db.close()
         raise

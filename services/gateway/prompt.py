@@ -1,121 +1,19 @@
-"""An alarm as the user's message of a prompt, and the prompt as tokens that fit sink + window."""
+"""Alarms as prompts whose tokens fit sink + window, log lines as tokens that fit a stream."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 
-from services.gateway.alarm import CUT, Alarm
-from shared.config.settings import Language, Profile
+from services.gateway.alarm import Alarm
+from services.gateway.wording import LEAST_TEXT, cut_mark, cut_middle, user_text, whole_from
+from shared.config.settings import Profile
 from shared.model.chat import ChatPrompt, render_chat
 from shared.model.open import ModelFile
 from shared.model.tokenizer import StreamDecoder
 
-_LABELS: dict[Language, dict[str, str]] = {
-    "en": {
-        "source": "Source",
-        "code": "Code",
-        "severity": "Severity",
-        "time": "Time",
-        "value": "Value",
-        "limit": "limit",
-        "text": "Alarm",
-        "colon": ": ",
-        "comma": ", ",
-        "cut": " …[cut]… ",
-    },
-    "zh": {
-        "source": "来源",
-        "code": "代码",
-        "severity": "级别",
-        "time": "时间",
-        "value": "数值",
-        "limit": "限值",
-        "text": "报警内容",
-        "colon": "：",
-        "comma": "，",
-        "cut": " …（已截断）… ",
-    },
-}
-_SEVERITIES: dict[Language, tuple[str, str, str, str]] = {
-    "en": ("info", "warning", "alarm", "critical"),
-    "zh": ("信息", "警告", "报警", "紧急"),
-}
-_CHARS_PER_TOKEN = 32  # more text than this never fits, so it is not even tokenised
-_LEAST_TEXT = 24  # characters of the text that come before any other field, and before room for the answer
-_TEXT_SHARE = 4  # beyond that the text may be so many times longer than another field
-
-
-def user_text(alarm: Alarm, language: Language, keep: int | None = None) -> str:
-    """The user's message. When there is a `keep`, at most that many characters of the alarm's text and about
-    a quarter as many of each other field; cuts are marked, what would be nothing but a mark is left out.
-    """
-    words = _LABELS[language]
-    short = None if keep is None else max(0, keep - _LEAST_TEXT) // _TEXT_SHARE
-    lines = [
-        (words["source"], _cut_word(alarm.source, short)),
-        (words["code"], _cut_word(alarm.code, short)),
-        (words["severity"], _SEVERITIES[language][alarm.severity]),
-        (words["time"], _whole(_time(alarm.ts), short)),
-        (words["value"], _measurement(alarm, language, short)),
-        (words["text"], cut_middle(alarm.text, keep, words["cut"])),
-    ]
-    return "\n".join(f"{label}{words['colon']}{value}" for label, value in lines if value)
-
-
-def whole_from(alarm: Alarm) -> int:
-    """The smallest `keep` with which `user_text` leaves nothing out."""
-    values = [
-        alarm.source,
-        alarm.code,
-        _time(alarm.ts),
-        alarm.unit,
-        _number(alarm.value),
-        _number(alarm.limit),
-    ]
-    return max(len(alarm.text), _LEAST_TEXT + _TEXT_SHARE * max(len(value or "") for value in values))
-
-
-def _cut_word(word: str | None, keep: int | None) -> str | None:
-    return cut_middle(word, keep, CUT) if word and keep != 0 else None
-
-
-def _whole(word: str | None, keep: int | None) -> str | None:
-    """Part of a time or of a number is wrong."""
-    return word if word and (keep is None or len(word) <= keep) else None
-
-
-def cut_middle(text: str, keep: int | None, mark: str) -> str:
-    """`text`, or its first two thirds and last third of `keep` characters: logs end with what went wrong."""
-    if keep is None or len(text) <= keep:
-        return text
-    tail = keep // 3
-    return text[: keep - tail] + mark + text[len(text) - tail :]
-
-
-def _time(ts: float | None) -> str | None:
-    return None if ts is None else datetime.fromtimestamp(ts).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _measurement(alarm: Alarm, language: Language, keep: int | None) -> str | None:
-    words = _LABELS[language]
-    cut_unit = _cut_word(alarm.unit, keep)
-    unit = f" {cut_unit}" if cut_unit else ""
-    value, limit = _reading(alarm.value, keep), _reading(alarm.limit, keep)
-    parts = [f"{value}{unit}"] if value else []
-    if limit:
-        parts.append(f"{words['limit']} {limit}{unit}")
-    return words["comma"].join(parts) or None
-
-
-def _reading(value: float | str | None, keep: int | None) -> str | None:
-    shown = _number(value)
-    return _cut_word(shown, keep) if isinstance(value, str) else _whole(shown, keep)
-
-
-def _number(value: float | str | None) -> str | None:
-    return value if value is None or isinstance(value, str) else f"{value:.10g}"
+CHARS_PER_TOKEN = 32  # more text than this never fits, so it is not even tokenised
+_LINE_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +49,35 @@ class Prompter:
             self._prefixes[profile.name] = self._render(profile, "").prefix
         return self._prefixes[profile.name]
 
-    def prompt(self, profile: Profile, alarm: Alarm) -> Prompt:
-        """The whole prompt. Of fields that are too long the middle is left out until the rest fits."""
+    def prompt(self, profile: Profile, alarm: Alarm, on_stream: bool = False) -> Prompt:
+        """The whole prompt. Of fields that are too long the middle is left out until the rest fits.
+
+        On a stream it may take half of the room: the other half is for what the asset has logged.
+        """
 
         def tokens(keep: int) -> list[int]:
-            return self._render(profile, user_text(alarm, profile.language, keep)).tokens
+            return self._render(profile, user_text(alarm, profile.language, keep, on_stream)).tokens
 
         sink, room = len(self.prefix(profile)), prompt_room(profile)
-        if room < profile.window and len(tokens(_LEAST_TEXT)) > sink + room:
-            room = profile.window  # a question with a part of its answer's room rather than no question
-        room += sink
+        # A question with a part of the log's and the answer's room rather than no question.
+        rooms = [*([room // 2] if on_stream else []), room, profile.window]
+        least = len(tokens(LEAST_TEXT))
+        room = sink + next((room for room in rooms if least <= sink + room), profile.window)
         whole = whole_from(alarm)
-        keep, found = longest(tokens, min(whole, room * _CHARS_PER_TOKEN), room)
+        keep, found = longest(tokens, min(whole, room * CHARS_PER_TOKEN), room)
         return Prompt(found, cut=keep < whole)
+
+    def line(self, profile: Profile, text: str) -> tuple[list[int], bool]:
+        """A log line as tokens of plain text, at most `line_room(profile)`, and whether that cut it."""
+        room = line_room(profile)
+        mark = cut_mark(profile.language)
+        body = text.rstrip("\n")
+
+        def tokens(keep: int) -> list[int]:
+            return self._tokenizer.encode(cut_middle(body, keep, mark) + "\n")
+
+        keep, found = longest(tokens, len(body), room)
+        return found[:room], keep < len(body)
 
     def _render(self, profile: Profile, user: str) -> ChatPrompt:
         return render_chat(self._info, self._tokenizer, profile.system, user)
@@ -175,6 +89,11 @@ def prompt_room(profile: Profile) -> int:
     At least half the window: a long answer may outlive its question, a question without room is none.
     """
     return max(profile.window - profile.max_tokens, profile.window // 2)
+
+
+def line_room(profile: Profile) -> int:
+    """Tokens of a log line at most: in the smallest window there is room for a few lines."""
+    return min(_LINE_TOKENS, profile.window // 4)
 
 
 def longest(tokens: Callable[[int], list[int]], upper: int, room: int) -> tuple[int, list[int]]:

@@ -24,7 +24,9 @@ from shared.config.settings import Profile, Settings
 from shared.config.topics import STREAM
 
 QUIET_S = 30.0  # after that long without a word about a request it is submitted again
+LINES_FIRST_S = 2.0  # that long an alarm waits for the lines that its asset logged before it
 ATTEMPTS = 3  # of an alarm whose sequence failed
+_SHORTEST_S = 0.001  # of a deadline that is over
 _RETRY_S = (0.2, 60.0)  # limits of what a rejection may ask for
 
 _log = structlog.get_logger()
@@ -52,12 +54,15 @@ class Requests:
 
     # --- the bus comes and goes ---
 
-    def joined(self) -> None:
-        """Tell context the profiles and everything that is unanswered; it may never have heard of either."""
-        self._joined = True
+    def introduce(self) -> None:
+        """Tell context the profiles, before anything that needs them; it may never have heard of them."""
         for profile in self._profiles.values():
             prefix = self._prompter.prefix(profile)
             self._send(RegisterProfile(profile=profile.name, tokens=prefix, window=profile.window))
+
+    def joined(self) -> None:
+        """Tell context everything that is unanswered."""
+        self._joined = True
         for request in self._live.values():
             self._submit(request)
 
@@ -70,11 +75,18 @@ class Requests:
         if not self._joined or room <= 0:
             return
         for row in self._journal.waiting(room, {request.row.seq for request in self._live.values()}):
+            if self._has_lines_ahead(row):
+                continue
             request = self._begin(row)
             if request is not None:
                 self._live[row.request_id] = request
                 self._journal.submitted(row.seq)
                 self._submit(request)
+
+    def _has_lines_ahead(self, row: Waiting) -> bool:
+        """Whether to wait a moment for what the asset logged before its alarm; never long."""
+        fresh = abs(time.time() - row.received) < LINES_FIRST_S
+        return bool(row.stream) and fresh and self._journal.lines.waits(row.stream, row.received)
 
     def tick(self) -> None:
         """Submit again what a rejection postponed and what nobody has spoken of for long."""
@@ -98,7 +110,7 @@ class Requests:
             return None
         try:
             alarm = parse_alarm(row.payload, len(row.payload))
-            prompt = self._prompter.prompt(profile, alarm)
+            prompt = self._prompter.prompt(profile, alarm, on_stream=bool(row.stream))
         except (PayloadError, RinglineError) as error:
             self._journal.finish(row.seq, error_answer(stem, None, str(error)), State.FAILED)
             return None
@@ -125,12 +137,18 @@ class Requests:
             stop_tokens=self._prompter.stop_tokens,
             severity=row.severity,
             label=one_line(str(alarm_id), 128),
+            stream=row.stream,
+            deadline_s=profile.deadline_s,
         )
 
     def _submit(self, request: Request) -> None:
         request.heard = time.monotonic()
         request.resend_at = None
-        self._send(request.submit)
+        submit = request.submit
+        if submit.deadline_s:  # it is counted from the first time, and 0 would mean that there is none
+            left = max(_SHORTEST_S, submit.deadline_s - (request.heard - request.submitted))
+            submit = submit.model_copy(update={"deadline_s": left})
+        self._send(submit)
 
     # --- what context says ---
 
@@ -181,10 +199,10 @@ class Requests:
     def _finish(self, request: Request, message: Finished) -> None:
         if request.count < message.answer_tokens:
             self._replay(request)
-        elif message.reason in ("stop", "length") or (message.reason != "failed" and request.text):
-            self._answer(request, message)
-        else:
+        elif message.reason == "failed":
             self._fail(request, message.detail or message.reason)
+        else:  # also when its deadline left it no time for a text: it says so
+            self._answer(request, message)
 
     def _answer(self, request: Request, message: Finished) -> None:
         if (

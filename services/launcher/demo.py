@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from services.launcher.demo_alarms import AlarmBook, PlantClient, read_alarms
+from services.launcher.demo_alarms import AlarmBook, DemoAlarm, DemoLine, PlantClient, read_alarms
 from services.launcher.demo_plant import (
     RunningPlant,
     demo_files,
@@ -61,8 +61,9 @@ def _answer_all(plant: RunningPlant, book: AlarmBook, console: Console) -> None:
     client = PlantClient(plant.settings.mqtt.port)
     try:
         started = time.monotonic()
-        for alarm in book.alarms:
-            client.publish(alarm)
+        messages: list[DemoAlarm | DemoLine] = [*book.lines, *book.alarms]
+        for message in messages:
+            client.publish(message)
         _show(plant, book, client, console)
         seconds = time.monotonic() - started
         memory = memory_of(plant.supervisor.pids())

@@ -1,4 +1,4 @@
-"""The demonstration's alarms: read, published over MQTT, and matched with their answers."""
+"""The demonstration's alarms and log lines: read, published over MQTT, and matched with their answers."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ class DemoAlarm:
 
 
 @dataclass(frozen=True)
+class DemoLine:
+    """What a machine logs before its alarm; nobody answers it."""
+
+    topic: str
+    payload: bytes
+
+
+@dataclass(frozen=True)
 class Arrived:
     """A message on an answer topic, or on its stream."""
 
@@ -41,6 +49,7 @@ class AlarmBook:
     """All alarms of the run. Those without an id are known by their topic, of which each has one at most."""
 
     alarms: list[DemoAlarm] = field(default_factory=list)
+    lines: list[DemoLine] = field(default_factory=list)
 
     def find(self, arrived: Arrived) -> DemoAlarm | None:
         topic = arrived.topic.removesuffix("/stream").removesuffix("/answer") + "/alarm"
@@ -69,7 +78,7 @@ class AlarmBook:
 
 
 def read_alarms(path: Path) -> AlarmBook:
-    """One alarm a line: a topic, and the JSON or the text (in `charset`) that is published to it."""
+    """One message a line: a topic, and the JSON or the text (in `charset`) that is published to it."""
     book = AlarmBook()
     for line in path.read_text(encoding="utf-8").splitlines():
         item = json.loads(line)
@@ -79,8 +88,11 @@ def read_alarms(path: Path) -> AlarmBook:
             shown = f"{fields.get('source', '')}  {fields['text']}{value}"
             payload = json.dumps(fields, ensure_ascii=False).encode()
             book.alarms.append(DemoAlarm(item["topic"], payload, fields["id"], shown))
+            continue
+        payload = item["text"].encode(item.get("charset", "utf-8"))
+        if item["topic"].endswith("/log"):
+            book.lines.append(DemoLine(item["topic"], payload))
         else:
-            payload = item["text"].encode(item.get("charset", "utf-8"))
             book.alarms.append(DemoAlarm(item["topic"], payload, None, item["text"]))
     return book
 
@@ -104,8 +116,8 @@ class PlantClient:
         except (OSError, queue.Empty):
             raise RinglineError(f"the embedded broker on port {port} does not answer; see the log") from None
 
-    def publish(self, alarm: DemoAlarm) -> None:
-        self._client.publish(alarm.topic, alarm.payload, qos=1)
+    def publish(self, message: DemoAlarm | DemoLine) -> None:
+        self._client.publish(message.topic, message.payload, qos=1)
 
     def close(self) -> None:
         self._client.disconnect()

@@ -56,7 +56,10 @@ _TYPES: Final[dict[int, type[m.Message]]] = {
     51: m.PoolReply,
 }
 _CODES: Final = {cls: code for code, cls in _TYPES.items()}
-_LARGE: Final = (m.RegisterProfile, m.Submit, m.Tokens, m.SeqOpen, m.SeqState, m.Commit, m.StatusReply)
+_LARGE: Final = (
+    *(m.RegisterProfile, m.Submit, m.Tokens, m.StreamAppend),
+    *(m.SeqOpen, m.SeqState, m.SeqAppend, m.Commit, m.StatusReply),
+)
 
 
 class ProtocolError(RinglineError):

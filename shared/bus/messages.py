@@ -1,9 +1,9 @@
 """Every message on the bus: one frozen type per intent, schema-checked when it is decoded.
 
     gateway ──Submit, RegisterProfile, Cancel──▶ context ──SeqOpen, SeqState, SeqClose──▶ verifier, draft
-    gateway ◀──Accepted, Rejected, Tokens, Finished─ context ◀──Commit── verifier
-    gateway ──StreamAppend, StreamClose──▶ context ──StreamAppended, StreamRefused──▶ gateway
-                                                      context ──SeqAppend──▶ verifier, draft
+    gateway ◀──Accepted, Rejected, Tokens, Finished── context ◀──Commit── verifier
+    gateway ──StreamAppend, StreamClose──▶ context ──SeqAppend──▶ verifier, draft
+    gateway ◀──StreamAppended, StreamRefused── context
                                                       context ◀──PlaneFilled── draft
                                                       context ◀──SeqReleased── verifier, draft
     draft ──Proposal──▶ verifier            (the one channel that does not pass through context)
@@ -160,8 +160,8 @@ class StreamAppended(Message):
 class StreamRefused(Message):
     stream: StreamName
     serial: Count
-    reason: str
-    retry_after_s: float | None  # None: never, the append itself is wrong
+    reason: Text
+    retry_after_s: Duration | None  # None: never, the append itself is wrong
 
 
 class Accepted(Message):
@@ -233,8 +233,7 @@ class SeqState(Message):
 
 
 class SeqAppend(Message):
-    """A stream has grown: `tokens` follow the first `known` ones, `blocks` replace the table from
-    `first_block`.
+    """A stream has grown: `tokens` follow the first `known`, `blocks` replace the table from `first_block`.
 
     It is no commit and leaves the epoch as it is. Who knows another number of tokens gets a snapshot.
     """

@@ -91,6 +91,11 @@ def _check_references(path: Path, text: str, settings: Settings) -> None:
             fail(
                 ("routes", index, "profile"), f"no profile is named {quoted(route.profile)} (known: {known})"
             )
+        if not route.answer and not route.stream:
+            fail(
+                ("routes", index),
+                f'routes[{index}] has neither "answer" nor "stream"; add an answer topic, a stream, or both',
+            )
     mqtt = settings.mqtt
     if (mqtt.tls_cert is None) != (mqtt.tls_key is None):
         key = "tls_cert" if mqtt.tls_key is None else "tls_key"

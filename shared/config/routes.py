@@ -5,6 +5,7 @@ from __future__ import annotations
 from shared.config.errors import RinglineError
 from shared.config.quote import quoted
 from shared.config.settings import Route, Settings
+from shared.config.stream_names import check_streams
 from shared.config.topics import (
     MAX_SLASHES,
     MAX_TOPIC_BYTES,
@@ -13,6 +14,7 @@ from shared.config.topics import (
     answer_pattern,
     levels_of,
     overlap,
+    places_problem,
     topic_problem,
     wildcards_of,
 )
@@ -21,12 +23,14 @@ _SHOWN = 200  # characters of a topic
 
 
 def check_routes(settings: Settings) -> None:
-    """RinglineError names the first route that cannot work, or whose answers would come back as alarms."""
+    """RinglineError names the first route that cannot work, or whose answers would come back."""
     if not settings.routes:
-        raise RinglineError("no [[routes]] configured: add one with topic, profile and answer")
+        raise RinglineError("no [[routes]] configured: add one with topic, profile and answer or stream")
     for index, route in enumerate(settings.routes):
         _check_filter(f"routes[{index}].topic", route.topic)
-        _check_answer(f"routes[{index}].answer", route)
+        if route.answer or not route.stream:
+            _check_answer(f"routes[{index}].answer", route)
+    check_streams(settings.routes)
     _check_topic("gateway.dead_letter_topic", settings.gateway.dead_letter_topic)
     _refuse_loops(settings)
 
@@ -58,12 +62,10 @@ def _check_answer(where: str, route: Route) -> None:
     wildcards = wildcards_of(levels_of(route.topic))
     _check_topic(where, route.answer)
     what = f"{where} {quoted(route.answer, _SHOWN)}"
-    if set(WILDCARD.sub("", route.answer)) & {"{", "}"}:
-        raise RinglineError(f"{what}: braces are only for {{1}}, {{2}} …")
+    problem = places_problem(route.answer, route.topic)
+    if problem is not None:
+        raise RinglineError(f"{what}: {problem}")
     for found in WILDCARD.finditer(route.answer):
-        if int(found[1]) > len(wildcards):
-            topic = quoted(route.topic, _SHOWN)
-            raise RinglineError(f"{what}: {found[0]} needs more wildcards than {topic} has")
         if wildcards[int(found[1]) - 1] == "#" and found[0] not in route.answer.split("/"):
             raise RinglineError(f"{what}: {found[0]} stands for # and must be a whole level")
 
@@ -75,7 +77,7 @@ def _refuse_loops(settings: Settings) -> None:
                 topic = quoted("/".join(pattern), _SHOWN)
                 raise RinglineError(
                     f"{name} {topic} is matched by the subscribed filter {quoted(route.topic, _SHOWN)}: "
-                    "every answer would come back as an alarm; choose a topic outside the filter"
+                    "every answer would come back as an alarm or a log line; choose a topic outside it"
                 )
 
 
@@ -83,6 +85,8 @@ def _outputs(settings: Settings) -> list[tuple[str, list[str]]]:
     """Patterns of all that the gateway publishes, with the setting each comes from."""
     outputs = [("gateway.dead_letter_topic", settings.gateway.dead_letter_topic.split("/"))]
     for index, route in enumerate(settings.routes):
+        if not route.answer:
+            continue
         pattern = answer_pattern(levels_of(route.topic), route.answer)
         outputs.append((f"routes[{index}].answer", pattern))
         outputs.append((f"routes[{index}].answer + {STREAM}", [*pattern, STREAM[1:]]))

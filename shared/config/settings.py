@@ -87,6 +87,7 @@ class Gateway(Section):
     journal_max_alarms: Annotated[int, Field(ge=100, le=100_000_000)] = 100_000
     dead_letter_topic: str = "ringline/dead-letter"
     max_in_flight: Annotated[int, Field(ge=1, le=64)] = 4  # alarms submitted and not yet answered
+    journal_max_lines: Annotated[int, Field(ge=100, le=1_000_000)] = 10_000  # then the oldest unread go
 
 
 class Profile(Section):
@@ -95,12 +96,14 @@ class Profile(Section):
     system: Annotated[str, Field(min_length=1, max_length=32_768)]
     window: Annotated[int, Field(ge=64, le=32_768)] = 1024  # W, tokens visible behind the sink
     max_tokens: Annotated[int, Field(ge=1, le=8192)] = 160
+    deadline_s: Annotated[float, Field(ge=0, le=86400)] = 0.0  # from submission to the answer's end; 0: none
 
 
 class Route(Section):
     topic: str  # MQTT filter, e.g. "plant/+/alarm"
     profile: str
-    answer: str  # answers go to `answer` and `answer`/stream; {1}, {2} … are the filter's wildcards
+    answer: str = ""  # answers go to `answer` and `answer`/stream; {1}, {2} … are the filter's wildcards
+    stream: str = ""  # an asset's: without `answer` lines are appended to it, else alarms are asked on it
 
 
 def _check_count(value: object) -> object:

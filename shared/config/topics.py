@@ -1,8 +1,8 @@
 """MQTT topics and filters. Pure.
 
-A pattern level is literal text, `+` (one level) or `#` (the rest, also nothing). In an answer topic `{1}`,
-`{2}` … stand for what the filter's wildcards matched; everything else is literal, so an answer cannot leave
-the topics that the configuration names.
+A pattern level is literal text, `+` (one level) or `#` (the rest, also nothing). In a template, which is an
+answer topic or a stream's name, `{1}`, `{2}` … stand for what the filter's wildcards matched; everything else
+is literal, so an answer cannot leave the topics that the configuration names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
+
+from shared.config.quote import quoted
 
 STREAM = "/stream"
 MAX_TOPIC_BYTES = 65_535
@@ -44,9 +46,20 @@ def match(levels: list[str], topic: str) -> list[str] | None:
     return captured if len(parts) == len(levels) else None
 
 
-def substitute(answer: str, captured: list[str]) -> str:
-    """`answer` with its `{n}` replaced, in one pass: what is put in is never looked at again."""
-    return WILDCARD.sub(lambda found: captured[int(found[1]) - 1], answer)
+def places_problem(template: str, topic_filter: str) -> str | None:
+    """Why `template` cannot be filled in from what the filter's wildcards match."""
+    if set(WILDCARD.sub("", template)) & {"{", "}"}:
+        return "braces are only for {1}, {2} …"
+    most = len(wildcards_of(levels_of(topic_filter)))
+    for found in WILDCARD.finditer(template):
+        if int(found[1]) > most:
+            return f"{found[0]} needs more wildcards than {quoted(topic_filter, 200)} has"
+    return None
+
+
+def substitute(template: str, captured: list[str]) -> str:
+    """`template` with its `{n}` replaced, in one pass: what is put in is never looked at again."""
+    return WILDCARD.sub(lambda found: captured[int(found[1]) - 1], template)
 
 
 def answer_pattern(levels: list[str], answer: str) -> list[str]:

@@ -6,16 +6,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.integration.gateway_world import GatewayProcess, Mosquitto, Plant, TalkingContext
+from tests.integration.gateway_world import CONFIG, GatewayProcess, Mosquitto, Plant
+from tests.integration.talking_context import TalkingContext
 
 
 class World:
-    def __init__(self, directory: Path, version: str, broker: str) -> None:
+    def __init__(self, directory: Path, version: str, broker: str, config: str) -> None:
         self.directory = directory
         self.broker = Mosquitto(directory / "mosquitto", broker)
         self.broker.start()
         self.context = TalkingContext(directory / "run")
-        self.gateway = GatewayProcess(directory, self.broker.port, version)
+        self.gateway = GatewayProcess(directory, self.broker.port, version, config)
         self.plant = Plant(self.broker.port)
 
     def start(self) -> None:
@@ -34,10 +35,10 @@ class World:
         print(self.gateway.log())
 
 
-def run_world(version: str, broker: str = "") -> Iterator[World]:
+def run_world(version: str, broker: str = "", config: str = CONFIG) -> Iterator[World]:
     """One world; it is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="rl-", dir="/tmp") as directory:
-        made = World(Path(directory), version, broker)
+        made = World(Path(directory), version, broker, config)
         try:
             yield made
         finally:

@@ -97,6 +97,7 @@ def test_every_alarm_of_the_set_finds_its_answer() -> None:
     """By id, or by topic when it has none; one is GBK."""
     book = read_alarms(demo_files() / "alarms.jsonl")
     assert len(book.alarms) == 20
+    assert {line.topic for line in book.lines} == {"plant/en/boiler-2/log"}
     for alarm in book.alarms:
         topic = alarm.topic.removesuffix("/alarm") + "/answer"
         payload = {"id": alarm.alarm_id or "made-by-the-gateway", "text": "x", "index": 0}

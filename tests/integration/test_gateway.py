@@ -12,14 +12,8 @@ import pytest
 
 from shared.bus.messages import Submit
 from tests.integration.gateway_run import World, run_world
-from tests.integration.gateway_world import (
-    GatewayProcess,
-    answer,
-    finished,
-    long_answer,
-    rejected,
-    wait_for,
-)
+from tests.integration.gateway_world import GatewayProcess, wait_for
+from tests.integration.talking_context import answer, finished, long_answer, rejected
 
 
 @pytest.fixture(params=["5", "3.1.1"])

@@ -12,7 +12,8 @@ import pytest
 
 from shared.bus.messages import Message, Submit
 from tests.integration.gateway_run import World, run_world
-from tests.integration.gateway_world import answer, finished, wait_for
+from tests.integration.gateway_world import wait_for
+from tests.integration.talking_context import answer, finished
 
 ALARMS = 300
 

@@ -37,6 +37,10 @@ MESSAGES = [
         drafted=3,
         accepted=2,
     ),
+    m.StreamAppend(stream="line/3", profile="zh", serial=2**40, tokens=[1, 2]),
+    m.StreamClose(stream="line/3"),
+    m.StreamAppended(stream="line/3", serial=2**40),
+    m.StreamRefused(stream="line/3", serial=7, reason="满", retry_after_s=0.5),
     m.SeqOpen(
         seq=1,
         epoch=0,
@@ -53,6 +57,7 @@ MESSAGES = [
         severity=0,
     ),
     m.SeqState(seq=1, epoch=1, kv_len=1, tokens=[9], first_block=0, blocks=[5, 6]),
+    m.SeqAppend(seq=1, known=40, tokens=[9], first_block=2, blocks=[5, 6]),
     m.SeqClose(seq=1, reason="done"),
     m.SeqReleased(seq=1),
     m.Commit(seq=1, epoch=0, kv_len=0, written=1, tokens=[9], finish="stop", accepted_by_source={0: 3, 1: 1}),
@@ -159,7 +164,7 @@ def test_the_size_cap_holds_before_anything_is_decoded() -> None:
         decode(b"\x23" * (MAX_FRAME + 1))
 
 
-@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 18, 34, 38])
+@pytest.mark.parametrize("code", [1, 2, 3, 4, 5, 18, 24, 25, 26, 34, 38])
 def test_types_without_prompts_and_tables_have_a_small_cap(code: int) -> None:
     with pytest.raises(ProtocolError, match=f"above the limit of {MAX_SMALL}"):
         decode(bytes((code,)) * (MAX_SMALL + 1))
@@ -180,10 +185,16 @@ LARGEST = [
         tokens=TOKENS,
         max_tokens=65536,
         stop_tokens=TOKENS[:16],
+        label=WIDE * 128,
+        stream=WIDE * 128,
     ),
+    m.StreamAppend(stream=WIDE * 128, profile=WIDE * 64, serial=COUNT, tokens=TOKENS),
+    m.StreamRefused(stream=WIDE * 128, serial=COUNT, reason=WIDE * 9999, retry_after_s=0.1),
+    m.SeqAppend(seq=COUNT, known=COUNT, tokens=TOKENS, first_block=COUNT, blocks=BLOCKS),
     m.SeqOpen(
         seq=COUNT,
         epoch=COUNT,
+        first=COUNT,
         tokens=TOKENS,
         prompt_len=COUNT,
         kv_len=COUNT,

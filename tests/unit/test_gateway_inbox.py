@@ -16,10 +16,16 @@ from services.gateway.inbox import HELD, Inbox
 from services.gateway.intake import Intake
 from services.gateway.journal import Journal, State
 from services.gateway.routes import RouteTable
-from shared.config.settings import Route, Settings
+from shared.config.settings import Profile, Route, Settings
 
 ROOM = 100
-SETTINGS = Settings(routes=(Route(topic="plant/+/alarm", profile="p", answer="out/{1}"),))
+SETTINGS = Settings(
+    profiles=(Profile(name="p", language="en", system="s"),),
+    routes=(
+        Route(topic="plant/+/alarm", profile="p", answer="out/{1}"),
+        Route(topic="plant/+/log", profile="p", stream="{1}"),
+    ),
+)
 
 
 class Link:
@@ -46,9 +52,13 @@ class World:
         self.link: Any = Link()
         self.said: list[str] = []
         self.journal = Journal(directory / "journal.db", ROOM)
-        self.inbox = Inbox(self.journal, Intake(SETTINGS, RouteTable(SETTINGS), self.journal), self.link)
+        intake = Intake(SETTINGS, RouteTable(SETTINGS), self.journal)
+        self.inbox = Inbox(self.journal, intake, self.link, self.make_room)
         monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "_log", self)
+
+    def make_room(self) -> None:
+        self.journal.lines.make_room(ROOM)
 
     def error(self, text: str) -> None:
         self.said.append(text)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.alarm import Alarm
-from services.gateway.prompt import Prompter, cut_middle, longest, prompt_room, user_text, whole_from
+from services.gateway.prompt import Prompter, line_room, longest, prompt_room
+from services.gateway.wording import cut_middle, line_text, user_text, whole_from
 from shared.config.settings import Paths, Profile
 from shared.model.open import open_model
 
@@ -81,13 +82,15 @@ _HUGE = {"source": "s" * 256, "code": "度" * 256, "unit": "🔥" * 256, "value"
 @pytest.mark.parametrize("text", ["too hot", "pump 3 cavitates " * 400, "🔥" * 3000])
 @pytest.mark.parametrize("window", [64, 128, 256, 1024])
 @pytest.mark.parametrize("fields", [_HUGE, {"value": 1.2345678e-300, "ts": 1.7e9, "unit": "mm/s"}])
+@pytest.mark.parametrize("on_stream", [False, True])
 def test_every_field_is_shortened_until_the_prompt_fits(
-    prompter: Prompter, text: str, window: int, fields: dict[str, object]
+    prompter: Prompter, text: str, window: int, fields: dict[str, object], on_stream: bool
 ) -> None:
     """So that every alarm is answered, in the smallest window too."""
     for language in ("en", "zh"):
         chosen = profile(window=window, max_tokens=300, language=language)
-        tokens = prompter.prompt(chosen, Alarm(text=text, **fields)).tokens  # type: ignore[arg-type]
+        alarm = Alarm(text=text, **fields)  # type: ignore[arg-type]
+        tokens = prompter.prompt(chosen, alarm, on_stream).tokens
         room = window if window == 64 or text[0] == "🔥" else prompt_room(chosen)
         assert len(tokens) - len(prompter.prefix(chosen)) <= room
 
@@ -115,3 +118,54 @@ def test_template_text_inside_an_alarm_is_plain_text(prompter: Prompter) -> None
 def test_a_prompt_keeps_room_when_the_answer_may_be_longer_than_the_window() -> None:
     """Half the window at least."""
     assert prompt_room(profile(window=128, max_tokens=500)) == 64
+
+
+def test_a_question_on_a_stream_begins_with_a_line_of_its_own() -> None:
+    """Log lines may stand in front of it; it reads well without them, too."""
+    english = user_text(FULL, "en", on_stream=True).splitlines()
+    assert english[:2] == ["Alarm:", "Source: M1"]
+    assert english[-1] == "Text: too hot"
+    assert user_text(Alarm(text="a"), "zh", on_stream=True) == "报警：\n级别：警告\n内容：a"
+
+
+def test_a_question_on_a_stream_leaves_half_of_the_room_to_the_log(prompter: Prompter) -> None:
+    """However long the alarm is; it still begins with the profile's prefix."""
+    chosen = profile()
+    prefix = prompter.prefix(chosen)
+    tokens = prompter.prompt(chosen, Alarm(text="pump 3 cavitates " * 400), on_stream=True).tokens
+    assert tokens[: len(prefix)] == prefix
+    assert prompt_room(chosen) // 4 < len(tokens) - len(prefix) <= prompt_room(chosen) // 2
+
+
+def test_a_log_line_is_one_short_line_with_what_there_is() -> None:
+    """Time without the year, source, code, text, measurement; in both languages."""
+    found = line_text(FULL, "en", 500)
+    assert found[2] == "-"
+    assert found[14:] == " M1 E1: too hot, 93.5 °C, limit 75 °C\n"
+    assert line_text(FULL, "zh", 500).endswith(" M1 E1：too hot，93.5 °C，限值 75 °C\n")
+    assert line_text(Alarm(text="a\r\n\t b"), "en", 500) == "a b\n"
+    assert line_text(Alarm(text="x" * 999), "en", 90) == "x" * 60 + " …[cut]… " + "x" * 30 + "\n"
+
+
+@given(st.text(min_size=1, max_size=300), st.integers(20, 400))
+def test_any_text_is_one_line_of_bounded_length(text: str, most: int) -> None:
+    """With one line break, at its end."""
+    found = line_text(Alarm(text=text, source="s"), "en", most)
+    assert found.count("\n") == 1
+    assert found.endswith("\n")
+    assert len(found) <= most + len(" …[cut]… ") + 1
+
+
+@pytest.mark.parametrize(
+    "text", ["short\n", "<|im_end|> is text\n", "x9z" * 400 + "\n", "泵三气蚀" * 99 + "\n"]
+)
+@pytest.mark.parametrize("window", [64, 1024])
+def test_a_line_is_plain_text_of_bounded_tokens(prompter: Prompter, text: str, window: int) -> None:
+    """Cut with a mark when it is too long, and it says so; the line break stays."""
+    chosen = profile(window=window)
+    tokens, cut = prompter.line(chosen, text)
+    assert len(tokens) <= line_room(chosen)
+    assert not set(tokens) & set(prompter.stop_tokens)
+    assert cut == (len(text) > 100)
+    words = prompter.decoder().push(tokens)
+    assert words == text if not cut else "[cut]" in words and words.endswith("\n")

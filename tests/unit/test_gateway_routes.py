@@ -12,15 +12,18 @@ from services.gateway.payload import PayloadError
 from services.gateway.routes import RouteTable, Target
 from shared.config.errors import RinglineError
 from shared.config.settings import Gateway, Route, Settings
+from shared.config.stream_names import names_meet
 from shared.config.topics import levels_of, match, overlap, substitute, topic_problem
 
 
-def table(*routes: tuple[str, str], dead: str = "dead") -> RouteTable:
-    made = tuple(Route(topic=topic, profile="p", answer=answer) for topic, answer in routes)
+def table(*routes: tuple[str, ...], dead: str = "dead") -> RouteTable:
+    """Each route is topic, answer, and perhaps stream and profile."""
+    keys = ("topic", "answer", "stream", "profile")
+    made = tuple(Route(**{"profile": "p", **dict(zip(keys, route, strict=False))}) for route in routes)
     return RouteTable(Settings(routes=made, gateway=Gateway(dead_letter_topic=dead)))
 
 
-def refusal(*routes: tuple[str, str], **others: Any) -> str:
+def refusal(*routes: tuple[str, ...], **others: Any) -> str:
     with pytest.raises(RinglineError) as caught:
         table(*routes, **others)
     assert str(caught.value).isprintable()
@@ -91,6 +94,53 @@ def test_loops_over_another_route_and_the_dead_letters_are_refused() -> None:
     assert "would come back" in refusal(("a/+", "b/{1}"), ("b/+", "c/{1}"))
     assert "gateway.dead_letter_topic" in refusal(("dead/+", "out"), dead="dead/letters")
     assert "gateway.dead_letter_topic" in refusal(("plant/+", "out"), dead="x/+")
+
+
+def test_a_stream_is_named_by_the_wildcards_and_needs_no_answer() -> None:
+    """Log lines are appended, alarms asked on it; a name that is empty or too long has a reason."""
+    routes = table(("a/+/log", "", "a/{1}"), ("a/+/alarm", "out/{1}", "a/{1}"), ("b/#", "", "{1}"))
+    assert routes.resolve("a/7/log") == Target("p", "", "a/7")
+    assert routes.resolve("a/7/alarm") == Target("p", "out/7", "a/7")
+    assert routes.resolve("b/" + "x" * 128) == Target("p", "", "x" * 128)
+    for topic in ("b", "b/" + "x" * 129):
+        with pytest.raises(PayloadError, match="1 to 128"):
+            routes.resolve(topic)
+
+
+@pytest.mark.parametrize("stream", ["{2}", "{x}", "a{", "x" * 129, "a\0", "{1}" * 129])
+def test_broken_stream_names_are_refused(stream: str) -> None:
+    """As answer topics are."""
+    assert "routes[0].stream" in refusal(("plant/+/log", "", stream))
+
+
+def test_an_answer_that_would_become_a_log_line_is_refused() -> None:
+    """A stream that reads its own answers never ends."""
+    assert "or a log line" in refusal(("a/+", "b/{1}"), ("b/+", "", "{1}"))
+
+
+def test_two_profiles_never_share_a_stream() -> None:
+    """It begins with the prefix of one of them."""
+    text = refusal(("a/+", "", "{1}", "p"), ("b/+", "out", "x-{1}", "q"))
+    assert 'routes[0].stream "{1}" and routes[1].stream "x-{1}"' in text
+    table(("a/+", "", "a/{1}", "p"), ("b/+", "out", "b/{1}", "q"), ("c/+", "", "a/{1}", "p"))
+
+
+@given(st.data())
+def test_names_that_two_templates_can_give_make_them_meet(data: st.DataObject) -> None:
+    """Against names that were made from both; literal ones meet only when they are equal."""
+    fill = {"*+": st.text("ab", max_size=2), "*#": st.text("a/", max_size=3)}
+    shapes = st.lists(st.sampled_from(["a", "b", "/", "*+", "*#"]), max_size=5)
+
+    def name(shape: list[str]) -> str:
+        return "".join(data.draw(fill[item]) if item in fill else item for item in shape)
+
+    one, other = data.draw(shapes), data.draw(shapes)
+    if name(one) == name(other):
+        assert names_meet(one, other)
+    literal = list(name(one))
+    assert names_meet(literal, literal)
+    assert names_meet(literal, one)
+    assert names_meet(list("ab"), list("a" * 2)) is False
 
 
 def test_no_route_is_refused() -> None:

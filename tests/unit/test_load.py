@@ -84,9 +84,13 @@ def test_an_unknown_format_of_keys_and_values_is_answered_with_the_known_ones(tm
 
 
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
-    assert '"routes[0].answer" is missing' in problem(
-        tmp_path, GOOD.replace('answer = "plant/{1}/answer"', "")
-    )
+    assert '"routes[0].topic" is missing' in problem(tmp_path, GOOD.replace('topic = "plant/+/alarm"', ""))
+
+
+def test_a_route_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    """A stream is enough, and so is an answer topic; without either a message would have no use."""
+    without = GOOD.replace('answer = "plant/{1}/answer"', "")
+    assert 'routes[0] has neither "answer" nor "stream"' in problem(tmp_path, without)
 
 
 def test_a_route_to_no_profile_is_named(tmp_path: Path) -> None:
