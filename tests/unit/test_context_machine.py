@@ -407,7 +407,6 @@ class ContextMachine(RuleBasedStateMachine):
         assert before == {s: sequence.snapshot() for s, sequence in self.plant.ledger.live.items()}
         self.plant.sent["verifier"].clear()  # the answer goes to whoever has sent it
         self.collect()
-        self.verifier_reads(len(self.inbox))  # it goes on from the snapshot it gets for an answer, not before
 
     # --- deaths ---
 

@@ -80,7 +80,7 @@ def test_a_value_out_of_range_is_shown_with_its_limit(tmp_path: Path) -> None:
 
 def test_an_unknown_format_of_keys_and_values_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     message = problem(tmp_path, '[context]\nkv = "int4"\n')
-    assert message == ':2: "context.kv" = "int4": input should be '"'f16' or 'int8'"
+    assert message == ":2: \"context.kv\" = \"int4\": input should be 'f16' or 'int8'"
 
 
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
