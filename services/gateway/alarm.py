@@ -75,7 +75,7 @@ class Alarm(BaseModel):
 
 
 class Said(NamedTuple):
-    """What tells an alarm with an id from others: its id, and all that was sent (id included) but the time."""
+    """What tells an alarm with an id from others: its id; all that was sent, id included, but the time."""
 
     id: bytes
     content: bytes
