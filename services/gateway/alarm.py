@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -74,15 +74,22 @@ class Alarm(BaseModel):
     doubts: tuple[str, ...] = ()
 
 
+class Said(NamedTuple):
+    """What tells an alarm with an id from others: its id; all that was sent, id included, but the time."""
+
+    id: bytes
+    content: bytes
+
+
 def parse_alarm(payload: bytes, max_bytes: int) -> Alarm:
     """The alarm in an MQTT payload: a JSON object or plain text. PayloadError names the reason otherwise."""
     return parse_content(payload, max_bytes)[0]
 
 
-def parse_content(payload: bytes, max_bytes: int) -> tuple[Alarm, bytes | None]:
-    """The alarm, and if it has an id all that was sent, id included, but its time: what repeats it says that.
+def parse_content(payload: bytes, max_bytes: int) -> tuple[Alarm, Said | None]:
+    """The alarm, and if it has an id what was said: what repeats it says the same.
 
-    Nothing of it is cut or cleaned, and every key counts: 1 is not "1", and a known id with anything else
+    Nothing of that is cut or cleaned, and every key counts: 1 is not "1", and a known id with anything else
     behind it is another alarm.
     """
     text = decode_text(payload, max_bytes)
@@ -98,7 +105,9 @@ def parse_content(payload: bytes, max_bytes: int) -> tuple[Alarm, bytes | None]:
         raise PayloadError(f'"{where}": {problem["msg"]}') from None
     doubts = fields.doubts(found, alarm.model_dump(exclude={"text", "doubts"}))
     alarm = alarm.model_copy(update={"doubts": doubts})
-    return alarm, None if alarm.id is None else _content(found, alarm, payload)
+    if alarm.id is None:
+        return alarm, None
+    return alarm, Said(json.dumps(found["id"]).encode(), _content(found, alarm, payload))
 
 
 def _text(found: dict[str, Any]) -> str:

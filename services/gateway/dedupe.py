@@ -3,12 +3,14 @@
     what arrives again             how it is recognised                          for how long
     redelivery by the broker       DUP flag, same packet id, same bytes          until it is acknowledged
     retained, after a new session  retain flag, same bytes                       while the journal knows it
-    sent twice, with an id         same topic, id and content, times within 2 s  1 h when there are no times
+    sent twice, with an id         same as the latest alarm with that id on that 1 h when there are no times
+                                   topic: content, times within 2 s
     sent twice, without an id      same bytes                                    2 s
 
 A PLC may use an id again for the next occurrence: that has another time or comes later. The same id with
-another text, value or severity is a new alarm: it got worse. Double answers are a nuisance, a lost alarm is a
-fault; where the two meet, the alarm is taken.
+another text, value or severity is a new alarm: it got worse. When it is then as before, that is news as well,
+so only the latest alarm of an id counts. One with a time and one without are two. Double answers are a
+nuisance, a lost alarm is a fault; where the two meet, the alarm is taken.
 
 A log line is only recognised when it arrives again by the first two ways, or with an id and the same bytes
 within an hour: a machine may say the same thing twice in a second, and both times mean something. So the
@@ -27,8 +29,8 @@ SAME_ID_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """`digest` is of topic and payload, `id_key` of topic and all that an alarm with an id says but its time;
-    `received` is wall clock."""
+    """`digest` is of topic and payload, `id_key` of topic and id, `content_key` of topic and all that an
+    alarm with an id says but its time; `received` is wall clock."""
 
     digest: bytes
     id_key: bytes | None
@@ -37,6 +39,7 @@ class Arrival:
     retained: bool = False
     redelivered: bool = False  # the DUP flag
     packet: int | None = None  # MQTT packet id
+    content_key: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class Seen:
     ts: float | None
     received: float
     packet: int | None
+    content_key: bytes | None = None
 
 
 def digest(topic: bytes, content: bytes) -> bytes:
@@ -60,8 +64,14 @@ def digest(topic: bytes, content: bytes) -> bytes:
 
 
 def duplicate_of(new: Arrival, seen: Iterable[Seen]) -> Seen | None:
-    """The first of `seen` that `new` repeats."""
-    return next((old for old in seen if _repeats(new, old)), None)
+    """The one of `seen`, newest first, that `new` repeats."""
+    latest = None  # with that id
+    for old in seen:
+        if _same_delivery(new, old) or _same_bytes_at_once(new, old):
+            return old
+        if latest is None and new.id_key is not None and old.id_key == new.id_key:
+            latest = old
+    return latest if latest is not None and _says_the_same(new, latest) else None
 
 
 def line_arrived_before(new: Arrival, seen: Iterable[Seen]) -> bool:
@@ -77,17 +87,21 @@ def _same_delivery(new: Arrival, old: Seen) -> bool:
 
 def _sent_twice(new: Arrival, old: Seen) -> bool:
     same = new.digest == old.digest and new.id_key is not None
-    return same and abs(new.received - old.received) <= SAME_ID_S
+    return same and _age_s(new, old) <= SAME_ID_S
 
 
-def _repeats(new: Arrival, old: Seen) -> bool:
-    if _same_delivery(new, old):
-        return True
-    age = abs(new.received - old.received)  # a clock that was set back must not make an alarm new
-    if new.digest == old.digest and new.id_key is None:
-        return age <= SAME_MOMENT_S
-    if new.id_key is None or new.id_key != old.id_key:
+def _same_bytes_at_once(new: Arrival, old: Seen) -> bool:
+    return new.id_key is None and new.digest == old.digest and _age_s(new, old) <= SAME_MOMENT_S
+
+
+def _says_the_same(new: Arrival, latest: Seen) -> bool:
+    if new.content_key != latest.content_key:
         return False
-    if new.ts is not None and old.ts is not None:  # both or none, else the contents differ
-        return abs(new.ts - old.ts) <= SAME_MOMENT_S
-    return age <= SAME_ID_S
+    if new.ts is None or latest.ts is None:
+        return new.ts is latest.ts and _age_s(new, latest) <= SAME_ID_S
+    return abs(new.ts - latest.ts) <= SAME_MOMENT_S
+
+
+def _age_s(new: Arrival, old: Seen) -> float:
+    """A clock that was set back must not make an alarm new."""
+    return abs(new.received - old.received)

@@ -6,7 +6,7 @@ import time
 
 import structlog
 
-from services.gateway.alarm import Alarm, parse_content
+from services.gateway.alarm import Alarm, Said, parse_content
 from services.gateway.answers import dead_letter
 from services.gateway.dedupe import Arrival, digest, duplicate_of, line_arrived_before
 from services.gateway.doubts import DoubtLog
@@ -40,13 +40,13 @@ class Intake:
         target = None
         try:
             topic, target = self._target(delivery.topic)
-            alarm, content = self._parse(delivery)
+            alarm, said = self._parse(delivery)
         except PayloadError as error:
             return self._bury(delivery, target, str(error))
         except Exception as error:  # a fault of ours must not come back with every redelivery
             _log.exception("an alarm could not be read")
             return self._bury(delivery, target, f"the gateway could not read it: {error!r}")
-        arrival = _arrival(delivery, alarm.ts, content)
+        arrival = _arrival(delivery, alarm.ts, said)
         if not target.answer:
             self._take_line(arrival, topic, target, alarm)
             return None
@@ -78,7 +78,7 @@ class Intake:
             raise PayloadError("no route matches its topic; add one, or use another mqtt.client_id")
         return topic, target
 
-    def _parse(self, delivery: Delivery) -> tuple[Alarm, bytes | None]:
+    def _parse(self, delivery: Delivery) -> tuple[Alarm, Said | None]:
         check_size(delivery.size, self._max_payload)
         return parse_content(delivery.payload, self._max_payload)
 
@@ -139,13 +139,14 @@ def _resolve_or_none(routes: RouteTable, topic: str) -> Target | None:
         return None
 
 
-def _arrival(delivery: Delivery, ts: float | None = None, content: bytes | None = None) -> Arrival:
+def _arrival(delivery: Delivery, ts: float | None = None, said: Said | None = None) -> Arrival:
     return Arrival(
         digest=digest(delivery.topic, delivery.payload),
-        id_key=None if content is None else digest(delivery.topic, content),
+        id_key=None if said is None else digest(delivery.topic, said.id),
         ts=ts,
         received=time.time(),
         retained=delivery.retained,
         redelivered=delivery.redelivered,
         packet=delivery.packet if delivery.qos else None,
+        content_key=None if said is None else digest(delivery.topic, said.content),
     )

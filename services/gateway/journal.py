@@ -26,7 +26,8 @@ from services.gateway.dedupe import Arrival, Seen
 from services.gateway.journal_file import RESERVE_BYTES, free_bytes, open_database
 from services.gateway.journal_lines import LineJournal
 
-_CANDIDATES = 8  # earlier alarms compared with a new one
+_CANDIDATES = 8  # earlier alarms with the same bytes, compared with a new one
+_SEEN = "seq, digest, id_key, ts, received, packet, content_key"
 _OPEN = "state IN (0, 1, 2) AND outcome IS NOT ?"  # not through, and no dead letter
 _PRUNE = 64  # rows given up at once
 
@@ -141,13 +142,12 @@ class Journal:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def seen(self, arrival: Arrival) -> list[Seen]:
-        """The latest alarms that `arrival` may repeat, newest first."""
+        """The latest alarms with these bytes and the latest with this id, newest first."""
         rows = self._db.execute(
-            "SELECT * FROM (SELECT seq, digest, id_key, ts, received, packet FROM alarms"
-            " WHERE digest = ? ORDER BY seq DESC LIMIT ?) UNION"
-            " SELECT * FROM (SELECT seq, digest, id_key, ts, received, packet FROM alarms"
-            " WHERE id_key = ? ORDER BY seq DESC LIMIT ?) ORDER BY 1 DESC",
-            (arrival.digest, _CANDIDATES, arrival.id_key, _CANDIDATES),
+            f"SELECT * FROM (SELECT {_SEEN} FROM alarms WHERE digest = ? ORDER BY seq DESC LIMIT ?) UNION"
+            f" SELECT * FROM (SELECT {_SEEN} FROM alarms WHERE id_key = ? ORDER BY seq DESC LIMIT 1)"
+            " ORDER BY 1 DESC",
+            (arrival.digest, _CANDIDATES, arrival.id_key),
         )
         return [Seen(*row) for row in rows]
 
@@ -159,11 +159,11 @@ class Journal:
             arrival = entry.arrival
             cursor = self._db.execute(
                 "INSERT INTO alarms (request_id, state, outcome, severity, received, ts, packet, digest,"
-                " id_key, topic, payload, out_topic, profile, out_payload, stream)"
-                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+                " id_key, content_key, topic, payload, out_topic, profile, out_payload, stream)"
+                " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
                 (
                     *(uuid.uuid4().hex, state, outcome, entry.severity, arrival.received, arrival.ts),
-                    *(arrival.packet, arrival.digest, arrival.id_key, entry.topic),
+                    *(arrival.packet, arrival.digest, arrival.id_key, arrival.content_key, entry.topic),
                     *(entry.payload if outcome is None else None, entry.out_topic, entry.profile),
                     *(entry.out_payload, entry.stream),
                 ),

@@ -18,7 +18,7 @@ import structlog
 from shared.config.errors import RinglineError
 
 RESERVE_BYTES = 512 << 10  # of the disk, which new alarms and lines leave to the answers of earlier ones
-_LAYOUT = 2
+_LAYOUT = 3
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS alarms (
@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS alarms (
     packet INTEGER,
     digest BLOB NOT NULL,
     id_key BLOB,
+    content_key BLOB,
     topic TEXT NOT NULL,
     payload BLOB,
     out_topic TEXT NOT NULL,
@@ -61,7 +62,16 @@ CREATE INDEX IF NOT EXISTS read_lines ON lines (seq) WHERE text IS NULL;
 CREATE INDEX IF NOT EXISTS line_by_digest ON lines (digest, seq);
 CREATE INDEX IF NOT EXISTS line_by_packet ON lines (digest, packet, seq) WHERE packet IS NOT NULL;
 """
-_FROM_LAYOUT_1 = "ALTER TABLE alarms ADD COLUMN stream TEXT NOT NULL DEFAULT '';"
+# By whose id an alarm of before came is not known: sent again after the update, it is answered again.
+_FROM_LAYOUT_2 = """
+DROP INDEX IF EXISTS by_id;
+ALTER TABLE alarms RENAME COLUMN id_key TO content_key;
+ALTER TABLE alarms ADD COLUMN id_key BLOB;
+"""
+_FROM_LAYOUT = {  # to the schema above
+    1: f"ALTER TABLE alarms ADD COLUMN stream TEXT NOT NULL DEFAULT ''; {_FROM_LAYOUT_2}",
+    2: _FROM_LAYOUT_2,
+}
 # Context remembers each stream's last serial: a journal begun anew goes on above those of the lost one.
 _FIRST_SERIAL = (
     "INSERT INTO sqlite_sequence (name, seq) SELECT 'lines', {}"
@@ -112,12 +122,12 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.execute(f"PRAGMA journal_size_limit = {8 << 20}")
         (health,) = db.execute("PRAGMA quick_check(1)").fetchone()
         (layout,) = db.execute("PRAGMA user_version").fetchone()
-        if health != "ok" or layout not in (0, 1, _LAYOUT):
+        if health != "ok" or layout not in (0, *_FROM_LAYOUT, _LAYOUT):
             raise sqlite3.DatabaseError(
                 health if health != "ok" else f"layout {layout}, this version knows {_LAYOUT}"
             )
         if layout != _LAYOUT:  # a journal that is there opens on a full disk, too
-            older = _FROM_LAYOUT_1 if layout == 1 else ""
+            older = _FROM_LAYOUT.get(layout, "")
             first = _FIRST_SERIAL.format(int(1000 * time.time()))
             db.executescript(
                 f"BEGIN IMMEDIATE; {older} {_SCHEMA} {first} PRAGMA user_version = {_LAYOUT}; COMMIT;"

@@ -1,24 +1,34 @@
 """A container's health check that ends what has hung: Docker restarts only a container that has ended.
 
-<paths.runtime>/<service>.heard     pid, start and the time of the last check that found this process alive
+<paths.runtime>/<service>.heard     pid, start, time, alive (1: found alive then; 0: first seen then, loading)
 
-Checks come and go, so what they know is in that file. Times are monotonic milliseconds, which all containers
-of a machine share and which no clock synchronisation moves.
+Checks come and go, so what they know of a process is in that file. Times are monotonic milliseconds, which
+all containers of a machine share and which no clock synchronisation moves. Where the file cannot be written
+nobody is killed for silence: a service that is well must not suffer from a full disk.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from services.launcher.hang import CONTEXT, why_hung
-from shared.bus.messages import ServiceStatus, StatusReply
-from shared.bus.role_lock import Holder, holder_of
-from shared.config.settings import Settings
+from shared.bus.messages import StatusReply
+from shared.bus.role_lock import Holder, heard_file, holder_of, holds_lock
+from shared.config.settings import Paths, Settings
 
-_MAX_BYTES = 64
+_MAX_BYTES = 128
+
+
+class _Note(NamedTuple):
+    """When a check found the process alive, or saw it first."""
+
+    at_ms: int
+    alive: bool
 
 
 def end_if_hung(settings: Settings, name: str, reply: StatusReply | None) -> str | None:
@@ -29,40 +39,66 @@ def end_if_hung(settings: Settings, name: str, reply: StatusReply | None) -> str
     holder = holder_of(settings.paths, name)
     if holder is None:
         return None
-    file = settings.paths.runtime / f"{name}.heard"
     service = None if reply is None else next((s for s in reply.services if s.role == name), None)
+    unknown = reply is None and name != CONTEXT  # without context nobody can say more
     now_ms = time.monotonic_ns() // 1_000_000
-    heard_ms = _last_heard(file, holder)
-    if service is not None or (reply is None and name != CONTEXT and heard_ms is not None):
-        heard_ms = now_ms  # without context nobody can say more
-        file.write_text(f"{holder.pid} {holder.started_ms} {heard_ms}\n")
-    why = _judge(holder, heard_ms, service, now_ms, settings.launcher.hang_s)
-    if why is None or not _is_service(holder.pid, name):
-        return None
-    os.kill(holder.pid, signal.SIGKILL)
-    return why
-
-
-def _judge(
-    holder: Holder, heard_ms: int | None, service: ServiceStatus | None, now_ms: int, hang_s: float
-) -> str | None:
-    since_ms = holder.started_ms if heard_ms is None else heard_ms
+    note = _noted(heard_file(settings.paths, name), holder, _Note(now_ms, service is not None), unknown)
     busy_s = 0.0 if service is None else service.busy_s
-    return why_hung((now_ms - since_ms) / 1000, heard_ms is not None, busy_s, hang_s)
+    why = why_hung((now_ms - note.at_ms) / 1000, note.alive, busy_s, settings.launcher.hang_s)
+    return why if why is not None and _killed(settings.paths, name, holder.pid) else None
 
 
-def _last_heard(file: Path, holder: Holder) -> int | None:
-    """When a check found this very process alive."""
+def _noted(path: Path, holder: Holder, found: _Note, unknown: bool) -> _Note:
+    """What is known of the process after this check; only `found` where that cannot be kept."""
     try:
-        with file.open("rb") as opened:
-            pid, started_ms, heard_ms = map(int, opened.read(_MAX_BYTES).split())
-    except (OSError, ValueError):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        try:
+            return _updated(fd, holder, found, unknown)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        print(
+            f"ringline: {path} cannot be written: {error.strerror}; make room or remove it: until then it is "
+            "not noticed when that service falls silent",
+            file=sys.stderr,
+        )
+        return found
+
+
+def _updated(fd: int, holder: Holder, found: _Note, unknown: bool) -> _Note:
+    old = _read(fd, holder)
+    if old is None or found.alive:
+        new = found
+    else:
+        new = _Note(found.at_ms, alive=True) if unknown and old.alive else old
+    if new != old:  # in place, which a full disk allows once the file has its block
+        size = os.pwrite(fd, b"%d %d %d %d\n" % (*holder, *new), 0)
+        os.ftruncate(fd, size)
+    return new
+
+
+def _read(fd: int, holder: Holder) -> _Note | None:
+    """What an earlier check noted of this very process."""
+    line = os.pread(fd, _MAX_BYTES, 0).partition(b"\n")[0]
+    try:
+        pid, started_ms, at_ms, alive = map(int, line.split())
+    except ValueError:
         return None
-    return heard_ms if (pid, started_ms) == holder else None
+    return _Note(at_ms, alive == 1) if (pid, started_ms) == holder else None
+
+
+def _killed(paths: Paths, name: str, pid: int) -> bool:
+    """Kill that process, if it is this plant's service: the number may be another container's or plant's."""
+    if not (_is_service(pid, name) and holds_lock(paths, name, pid)):
+        return False
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _is_service(pid: int, name: str) -> bool:
-    """Whether that process, of this container, is the service: the number may be another container's."""
     try:
         return f"services.{name}".encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

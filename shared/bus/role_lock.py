@@ -1,6 +1,7 @@
 """One process for each role in a runtime directory: a second one is refused before it disturbs the first.
 
 <paths.runtime>/<role>.lock     locked (flock) as long as its process lives; says which one that is
+<paths.runtime>/<role>.heard    what health checks know about that process; goes when it ends cleanly
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,12 +49,18 @@ def sole_process(paths: Paths, role: str, patience_s: float = PATIENCE_S) -> Ite
         yield
     finally:
         if _is_at(path, fd):
+            with suppress(OSError):
+                heard_file(paths, role).unlink()
             path.unlink()  # whoever has opened it meanwhile sees that it is gone and makes a new one
         os.close(fd)
 
 
 def lock_file(paths: Paths, role: str) -> Path:
     return paths.runtime / f"{role}.lock"
+
+
+def heard_file(paths: Paths, role: str) -> Path:
+    return paths.runtime / f"{role}.heard"
 
 
 def holder_of(paths: Paths, role: str) -> Holder | None:
@@ -64,6 +71,28 @@ def holder_of(paths: Paths, role: str) -> Holder | None:
     except (OSError, ValueError):
         return None
     return Holder(pid, started_ms)
+
+
+def holds_lock(paths: Paths, role: str, pid: int) -> bool:
+    """Whether that process, of this user and container, holds the role's lock at this moment.
+
+    The number in the file may be that of a killed process, which another one has now, or another container's.
+    """
+    try:
+        lock = lock_file(paths, role).stat(follow_symlinks=False)
+        descriptors = list(Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
+    return any(_locks(descriptor, lock) for descriptor in descriptors)
+
+
+def _locks(descriptor: Path, lock: os.stat_result) -> bool:
+    """Whether /proc/<pid>/fd/<number> is that file, with a lock on it."""
+    info = descriptor.parent.with_name("fdinfo") / descriptor.name
+    try:
+        return os.path.samestat(descriptor.stat(), lock) and b"FLOCK" in info.read_bytes()
+    except OSError:
+        return False
 
 
 def _acquire(path: Path, deadline: float) -> int | None:

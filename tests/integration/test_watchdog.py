@@ -57,4 +57,3 @@ def test_a_health_check_ends_a_stopped_service(plant: WholePlant) -> None:
     wait_for(lambda: "verifier has hung: not heard for" in check().stderr, "the check")
     wait_for(lambda: "verifier: was killed by SIGKILL" in plant.log(), "the restart")
     plant.wait_alive()
-    (plant.home.home / "run" / "verifier.heard").unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,20 +57,52 @@ def test_a_retained_alarm_is_known_for_as_long_as_the_journal_knows_it() -> None
     assert not repeats(arrival(NOW + 1e6, retained=True, digest=B), seen())
 
 
+def with_id(content: bytes = B, **changes: object) -> dict[str, object]:
+    return {"id_key": KEY, "content_key": content, "digest": content, **changes}
+
+
 def test_an_id_with_the_same_content_is_one_alarm_for_an_hour() -> None:
     """Also with other bytes, such as keys in another order; afterwards the PLC may count from one again."""
-    old = seen(id_key=KEY)
-    assert not repeats(arrival(NOW + 1, id_key=B, digest=B), old)
-    assert repeats(arrival(NOW + 1800, id_key=KEY, digest=B), old)
-    assert not repeats(arrival(NOW + 4000, id_key=KEY, digest=B), old)
-    assert not repeats(arrival(NOW + 4000, id_key=KEY), old)
+    old = seen(**with_id())
+    assert not repeats(arrival(NOW + 1, **with_id(id_key=A)), old)
+    assert not repeats(arrival(NOW + 1, **with_id(A)), old)
+    assert repeats(arrival(NOW + 1800, **with_id(digest=A)), old)
+    assert not repeats(arrival(NOW + 4000, **with_id(digest=A)), old)
+    assert not repeats(arrival(NOW + 4000, **with_id()), old)
+
+
+@pytest.mark.parametrize("times", [(None, None, None), (100.0, 101.0, 101.5)])
+def test_what_an_id_said_before_its_latest_alarm_is_a_new_alarm(times: tuple[float | None, ...]) -> None:
+    """Critical, then information, then critical again; what repeats the latest is none."""
+    critical = seen(seq=1, **with_id(A, ts=times[0]))
+    information = seen(NOW + 10, seq=2, **with_id(B, ts=times[1]))
+    again = arrival(NOW + 20, **with_id(A, ts=times[2]))
+    assert duplicate_of(again, [information, critical]) is None
+    latest = seen(NOW + 20, seq=3, **with_id(A, ts=times[2]))
+    assert duplicate_of(again, [latest, information, critical]) is latest
+
+
+def test_a_redelivery_of_an_earlier_alarm_of_an_id_is_known() -> None:
+    """By its packet id, or its retain flag: it is that very message."""
+    critical = seen(seq=1, packet=17, **with_id(A))
+    history = [seen(NOW + 10, seq=2, **with_id(B)), critical]
+    assert duplicate_of(arrival(NOW + 20, redelivered=True, packet=17, **with_id(A)), history) is critical
+    assert duplicate_of(arrival(NOW + 20, redelivered=True, packet=18, **with_id(A)), history) is None
+    assert duplicate_of(arrival(NOW + 20, retained=True, **with_id(A)), history) is critical
 
 
 def test_times_tell_occurrences_with_the_same_id_apart() -> None:
     """A PLC that uses its alarm number as id."""
-    old = seen(id_key=KEY, ts=100.0)
-    assert repeats(arrival(NOW + 86400, id_key=KEY, ts=100.5), old)
-    assert not repeats(arrival(NOW + 10, id_key=KEY, ts=110.0, digest=B), old)
+    old = seen(**with_id(ts=100.0))
+    assert repeats(arrival(NOW + 86400, **with_id(ts=100.5)), old)
+    assert not repeats(arrival(NOW + 10, **with_id(ts=110.0)), old)
+
+
+@pytest.mark.parametrize("times", [(None, 100.0), (100.0, None)])
+def test_one_with_a_time_and_one_without_are_two_alarms(times: tuple[float | None, ...]) -> None:
+    old, new = times
+    assert not repeats(arrival(NOW + 1, **with_id(A, ts=new)), seen(**with_id(ts=old)))
+    assert not repeats(arrival(NOW + 1, **with_id(digest=A, ts=new)), seen(**with_id(ts=old)))
 
 
 def test_digest_keeps_topic_and_content_apart() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,15 @@ class World:
 
 def delivery(number: int, **changes: object) -> Delivery:
     payload = b'{"id": %d, "text": "pump hot"}' % number
-    fields = {"qos": 1, "retained": False, "redelivered": False, "packet": number, "connection": 1}
+    fields = {
+        "topic": b"plant/1/alarm",
+        "qos": 1,
+        "retained": False,
+        "redelivered": False,
+        "packet": number,
+        "connection": 1,
+    }
     return Delivery(
-        topic=b"plant/1/alarm",
         payload=payload,
         size=len(payload),
         **{**fields, **changes},  # type: ignore[arg-type]
@@ -127,6 +134,36 @@ def test_alarms_that_are_through_do_not_fill_the_journal(world: World) -> None:
         world.answer(ROOM)
     assert world.link.acknowledged == list(range(1, 5 * ROOM + 1))
     assert world.said == []
+
+
+def said(world: World, packet: int, text: str, **changes: object) -> None:
+    """An alarm of one id arrives, twice."""
+    message = replace(delivery(packet, **changes), payload=text.encode(), size=len(text))
+    world.inbox.hold([message, message])
+    world.take()
+
+
+def test_each_change_of_what_an_id_says_is_an_alarm(world: World) -> None:
+    """Critical, information, critical again within the hour; then with a time, and without."""
+    critical = '{"id": 7, "text": "pump hot", "severity": "critical"}'
+    information = '{"id": 7, "text": "pump hot", "severity": "info"}'
+    timed = '{"id": 7, "text": "pump hot", "severity": "info", "ts": 1700000000}'
+    for packet, text in enumerate((critical, information, critical, information, timed, information), 1):
+        said(world, packet, text)
+        assert world.journal.counts() == {State.RECEIVED: packet}
+    said(world, 9, information)
+    said(world, 10, information.replace("info", "warning"), redelivered=True)
+    assert world.journal.counts() == {State.RECEIVED: 7}
+
+
+def test_ids_and_topics_have_histories_of_their_own(world: World) -> None:
+    """What another one says in between makes nothing new."""
+    said(world, 1, '{"id": 1, "text": "pump hot"}')
+    said(world, 2, '{"id": "1", "text": "pump hot"}')
+    said(world, 3, '{"id": 1, "text": "pump cold"}', topic=b"plant/2/alarm")
+    assert world.journal.counts() == {State.RECEIVED: 3}
+    said(world, 4, '{"text": "pump hot", "id": 1}')
+    assert world.journal.counts() == {State.RECEIVED: 3}
 
 
 def test_what_has_no_place_at_all_is_sent_again_by_the_broker(world: World) -> None:

@@ -189,8 +189,20 @@ def test_a_new_journal_goes_on_above_the_serials_of_a_lost_one(tmp_path: Path) -
     assert put(Journal(tmp_path / "two.db", 100), "x")[0] > first[0]
 
 
-def test_a_journal_of_the_first_layout_keeps_its_alarms(tmp_path: Path) -> None:
-    """It gets the column and tables that it lacks."""
+_TO_LAYOUT_2 = (
+    "DROP INDEX by_id; ALTER TABLE alarms DROP COLUMN id_key;"
+    "ALTER TABLE alarms RENAME COLUMN content_key TO id_key;"
+    "CREATE INDEX by_id ON alarms (id_key, seq) WHERE id_key IS NOT NULL; PRAGMA user_version = 2;"
+)
+_TO_LAYOUT_1 = (
+    f"{_TO_LAYOUT_2} ALTER TABLE alarms DROP COLUMN stream; DROP TABLE lines; DROP TABLE streams;"
+    "PRAGMA user_version = 1;"
+)
+
+
+@pytest.mark.parametrize("back", [_TO_LAYOUT_1, _TO_LAYOUT_2])
+def test_a_journal_of_an_earlier_layout_keeps_its_alarms(tmp_path: Path, back: str) -> None:
+    """It gets the columns and tables that it lacks."""
     path = tmp_path / "journal.db"
     journal = Journal(path, 100)
     intake = Intake(
@@ -199,10 +211,7 @@ def test_a_journal_of_the_first_layout_keeps_its_alarms(tmp_path: Path) -> None:
     intake.take(delivery(b"pump stopped"))
     journal.close()
     with sqlite3.connect(path) as db:
-        db.executescript(
-            "ALTER TABLE alarms DROP COLUMN stream; DROP TABLE lines; DROP TABLE streams;"
-            "PRAGMA user_version = 1;"
-        )
+        db.executescript(back)
     db.close()
     again = Journal(path, 100)
     assert [(row.payload, row.stream) for row in again.waiting(9)] == [(b"pump stopped", "")]

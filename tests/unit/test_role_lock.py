@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.bus.role_lock import holder_of, lock_file, sole_process
+from shared.bus.role_lock import holder_of, holds_lock, lock_file, sole_process
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 
@@ -95,6 +95,18 @@ def test_who_waited_for_a_lock_file_that_was_removed_does_not_share_the_place(pa
         with holder(paths) as other:
             assert f"as process {other.pid}:" in refusal(paths)
         assert lock_file(paths, "draft").exists()
+
+
+def test_the_lock_is_held_by_one_process_and_by_nobody_once_that_was_killed(paths: Paths) -> None:
+    """Whatever the file that it left behind says."""
+    with holder(paths) as first:
+        assert holds_lock(paths, "draft", first.pid)
+        assert not holds_lock(paths, "verifier", first.pid)
+        with lock_file(paths, "draft").open("rb"):
+            assert not holds_lock(paths, "draft", os.getpid())
+    first.wait()
+    assert holder_of(paths, "draft") is not None
+    assert not holds_lock(paths, "draft", first.pid)
 
 
 def test_what_is_no_file_is_one_line(paths: Paths) -> None:
