@@ -61,7 +61,9 @@ class Segment:
     def map_pool(self) -> KvPool:
         """kv.pool in this process, to copy blocks."""
         path = self.directory / files.POOL
-        return KvPool(files.map_whole(files.open_existing(path)), self.spec.n_blocks, self.spec.planes, self.spec.kv)
+        return KvPool(
+            files.map_whole(files.open_existing(path)), self.spec.n_blocks, self.spec.planes, self.spec.kv
+        )
 
     @property
     def next_sequence(self) -> int:
