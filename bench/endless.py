@@ -27,7 +27,7 @@ from shared.model.open import ModelFile
 from shared.native import Model
 
 DEMO = Path(__file__).parent.parent / "deploy" / "demo" / "ringline.toml"
-MOST_SAMPLES = 200
+LEAST_SAMPLES = 20
 LEAST_TOKENS = 10 * CHUNK
 
 
@@ -52,10 +52,9 @@ def chunks(length: int) -> Iterator[slice]:
     return (slice(at, at + CHUNK) for at in range(0, length - CHUNK, CHUNK))
 
 
-def read_log(reader: Reader, prompt: Ids, log: Ids, scorer: Scorer) -> Series:
-    """Reads prompt and log; every sample is one or more chunks."""
+def read_log(reader: Reader, prompt: Ids, log: Ids, scorer: Scorer, every: int) -> Series:
+    """Reads prompt and log; a sample is `every` chunks."""
     reader.prompt(prompt)
-    every = max(1, len(log) // CHUNK // MOST_SAMPLES)
     series = Series(len(log) // CHUNK // every, every * CHUNK)
     outputs = np.arange(CHUNK, dtype=np.int32)
     nll = seconds = 0.0
@@ -112,9 +111,12 @@ def run(file: ModelFile, model: Model, options: argparse.Namespace) -> dict[str,
     log = log_tokens(file.tokenizer().encode, options.tokens + 1, options.seed)
     scorer = Scorer(model.n_vocab)
     result = {}
-    for name, (ring, tokens) in rings(len(prompt), options).items():
+    ways = rings(len(prompt), options)
+    shortest = min(tokens for _, tokens in ways.values())
+    every = max(1, shortest // CHUNK // LEAST_SAMPLES)  # the same for all, so that their noise is alike
+    for name, (ring, tokens) in ways.items():
         reader = alone(model, ring, len(prompt) + tokens)
-        result[name] = read_log(reader, prompt, log[: tokens + 1], scorer)
+        result[name] = read_log(reader, prompt, log[: tokens + 1], scorer, every)
     return result
 
 
@@ -134,7 +136,7 @@ def table(found: dict[str, Any]) -> str:
             for part in one["tenths"]
         ]
         rows.append(
-            f"{name}: PSS {one['pss_mb_per_100k_tokens']:+.3f} MB per 100,000 tokens; last tenth to second: "
-            f"perplexity {one['ppl_last_to_second']:.3f}, time {one['time_last_to_second']:.3f}"
+            f"{name}: PSS {one['pss_mb_per_100k_tokens']:+.3f}, RSS {one['rss_mb_per_100k_tokens']:+.3f} MB per "
+            f"100,000 tokens; last tenth to second: perplexity {one['ppl_last_to_second']:.3f}, time {one['time_last_to_second']:.3f}"
         )
     return "\n".join(rows)

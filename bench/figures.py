@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.series import Series
+from bench.series import Series, tenths
 from shared.config.errors import RinglineError
 
 _LABELS = {"sink": "sink and window", "window": "window alone", "full": "full attention"}
@@ -36,9 +36,14 @@ def draw(series: dict[str, Series], directory: Path) -> None:
 
 def _perplexity(pyplot: Any, series: dict[str, Series], path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=_SIZE)
-    for name, one in series.items():
-        axes.plot(one.ends / 1e3, np.exp(one.nll), label=_LABELS[name], linewidth=1)
-    axes.set(xlabel="thousand tokens read", ylabel="perplexity", yscale="log")
+    for number, (name, one) in enumerate(series.items()):
+        parts, colour = tenths(one), f"C{number}"
+        axes.plot(one.ends, np.exp(one.nll), color=colour, linewidth=0.5, alpha=0.3)
+        ends, perplexities = [part.end for part in parts], [part.ppl for part in parts]
+        axes.plot(ends, perplexities, "o-", color=colour, markersize=3, label=_LABELS[name])
+    axes.set(
+        xlabel="tokens read (points: a tenth of the run)", ylabel="perplexity", xscale="log", ylim=(1, 10)
+    )
     axes.legend()
     _save(pyplot, figure, path)
 
@@ -46,12 +51,12 @@ def _perplexity(pyplot: Any, series: dict[str, Series], path: Path) -> None:
 def _cost(pyplot: Any, one: Series, path: Path) -> None:
     figure, memory = pyplot.subplots(figsize=_SIZE)
     time = memory.twinx()
-    memory.plot(one.ends / 1e3, one.pss_mb, color="tab:blue")
-    time.plot(one.ends / 1e3, one.ms_per_token, color="tab:orange", linewidth=1)
+    memory.plot(one.ends / 1e3, one.pss_mb, color="C0")
+    time.plot(one.ends / 1e3, one.ms_per_token, color="C1", linewidth=0.7)
     memory.set(xlabel="thousand tokens read", ylim=(0, 1.5 * one.pss_mb.max()))
     time.set(ylim=(0, 1.5 * one.ms_per_token.max()))
-    memory.set_ylabel("PSS, MB", color="tab:blue")
-    time.set_ylabel("ms per token", color="tab:orange")
+    memory.set_ylabel("PSS, MB", color="C0")
+    time.set_ylabel("ms per token", color="C1")
     _save(pyplot, figure, path)
 
 

@@ -96,11 +96,12 @@ def slope(x: Iterable[float], y: Iterable[float]) -> float:
 
 
 def summary(series: Series) -> dict[str, float]:
-    """The whole run in three figures. The first tenth fills memory and window, so it is left out."""
+    """The whole run in four figures. The first tenth fills memory and window, so it is left out."""
     parts = tenths(series)
     behind = slice(len(series.nll) // 10, None)
     return {
         "pss_mb_per_100k_tokens": 1e5 * slope(series.ends[behind], series.pss_mb[behind]),
+        "rss_mb_per_100k_tokens": 1e5 * slope(series.ends[behind], series.rss_mb[behind]),
         "ppl_last_to_second": parts[-1].ppl / parts[1].ppl,
         "time_last_to_second": parts[-1].ms_per_token / parts[1].ms_per_token,
     }
