@@ -136,7 +136,8 @@ def table(found: dict[str, Any]) -> str:
             for part in one["tenths"]
         ]
         rows.append(
-            f"{name}: PSS {one['pss_mb_per_100k_tokens']:+.3f}, RSS {one['rss_mb_per_100k_tokens']:+.3f} MB per "
-            f"100,000 tokens; last tenth to second: perplexity {one['ppl_last_to_second']:.3f}, time {one['time_last_to_second']:.3f}"
+            f"{name}: last tenth to second: perplexity {one['ppl_last_to_second']:.3f}, "
+            f"time {one['time_last_to_second']:.3f}; MB per 100,000 tokens: "
+            f"PSS {one['pss_mb_per_100k_tokens']:+.3f}, RSS {one['rss_mb_per_100k_tokens']:+.3f}"
         )
     return "\n".join(rows)
