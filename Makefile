@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 DATA := .ringline
 TEST_MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
 NATIVE := CMakeLists.txt $(shell find shared/native \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \))
-CPP := $(filter %.cpp %.hpp,$(NATIVE))
+CPP := $(filter %.cpp %.hpp,$(NATIVE)) $(wildcard bench/*.cpp)
 
 .PHONY: help demo test test-machine lint bench test-native test-asan test-tsan test-arm estimate-a76 build clean clean-data mosquitto
 .DELETE_ON_ERROR:

@@ -1,0 +1,148 @@
+"""What a common prefix saves: blocks by context's own bookkeeping, and time to first token by the engine."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.reader import CHUNK, Blocks, Ids, Reader
+from services.context.app import build, describe
+from services.context.models import Pair
+from services.context.sequence import Ring
+from services.context.sessions import Sessions
+from shared.bus.messages import Commit, Message, RegisterProfile, Role, SeqOpen, Submit
+from shared.config.settings import Settings
+from shared.kv import open_segment
+from shared.model.open import ModelFile, ModelInfo
+from shared.native import Model
+
+PREFIX = 256
+ALARM = 32  # prompt tokens behind the prefix
+ANSWER = 160
+WINDOW = 1024
+SEQUENCES = 8
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=15, help="sharing: pairs of first tokens")
+
+
+def run(file: ModelFile, model: Model, options: argparse.Namespace) -> dict[str, Any]:
+    shared, apart = blocks_used(file.info, profiles=1), blocks_used(file.info, profiles=SEQUENCES)
+    return {
+        "sequences": SEQUENCES,
+        "prefix": PREFIX,
+        "blocks_shared": shared,
+        "blocks_apart": apart,
+        "blocks_ratio": apart / shared,
+        **first_tokens(model, options.rounds),
+    }
+
+
+def blocks_used(info: ModelInfo, profiles: int) -> int:
+    """Blocks in use when SEQUENCES answers lack one token, their prompts spread over that many profiles,
+    whose prefixes differ from the first token on. Context's own sessions decide it; nothing is computed."""
+    settings = Settings.model_validate(
+        {
+            "models": {"target": info.name, "draft": None},
+            "context": {"pool_mb": 1024, "max_sequences": SEQUENCES},
+        }
+    )
+    spec, limits = describe(settings, Pair(info, None, ""))
+    with tempfile.TemporaryDirectory(prefix="ringline-bench-") as directory:
+        segment = open_segment(Path(directory) / "kv", spec)
+        outbox: list[SeqOpen] = []
+
+        def send(role: Role, message: Message) -> None:
+            if role == "verifier" and isinstance(message, SeqOpen):
+                outbox.append(message)
+
+        sessions, _ = build(segment, limits, send)
+        try:
+            _answer_all(sessions, outbox, profiles)
+            return sessions.ledger.pool.total - sessions.ledger.pool.free
+        finally:
+            segment.close()
+
+
+def _answer_all(sessions: Sessions, outbox: list[SeqOpen], profiles: int) -> None:
+    for number in range(profiles):
+        prefix = _prefix(number)
+        sessions.register(RegisterProfile(profile=f"p{number}", tokens=prefix, window=WINDOW))
+        _compute(sessions, outbox.pop(), answer=0)
+    for number in range(SEQUENCES):
+        alarm = [1000 + 100 * number + i for i in range(ALARM)]
+        profile = number % profiles
+        sessions.submit(
+            Submit(
+                request_id=f"r{number}",
+                profile=f"p{profile}",
+                tokens=_prefix(profile) + alarm,
+                max_tokens=ANSWER,
+                stop_tokens=[0],
+            )
+        )
+        _compute(sessions, outbox.pop(), answer=ANSWER - 2)
+
+
+def _prefix(profile: int) -> list[int]:
+    return [3000 + PREFIX * profile + i for i in range(PREFIX)]
+
+
+def _compute(sessions: Sessions, opened: SeqOpen, answer: int) -> None:
+    """Commits as a verifier sends them: known tokens in chunks, then `answer` passes of one token each."""
+    at, epoch = opened.kv_len, opened.epoch
+    while at < len(opened.tokens) + answer:
+        written = max(1, min(CHUNK, len(opened.tokens) - at))
+        known = at + written < len(opened.tokens) or not answer
+        tokens = [] if known else [500]
+        sessions.commit(Commit(seq=opened.seq, epoch=epoch, kv_len=at, written=written, tokens=tokens))
+        at, epoch = at + written, epoch + 1
+
+
+def first_tokens(model: Model, rounds: int) -> dict[str, float]:
+    """Medians of the time to the first token with the prefix in the pool and without it, in turns."""
+    ring = Ring.of(PREFIX, WINDOW, CHUNK)
+    size = ring.table_size(PREFIX + ALARM)
+    blocks = Blocks(model, 2 * size)
+    cold = Reader(model, ring, blocks, range(size, 2 * size))
+    warm = Reader(model, ring, blocks, range(size))
+    prompt = (1000 + 7 * np.arange(PREFIX + ALARM, dtype=np.int32)) % model.n_vocab
+    warm.prompt(prompt)  # leaves the prefix in the first blocks
+    seconds: dict[str, list[float]] = {"warm": [], "cold": []}
+    for round_ in range(rounds + 1):
+        times = {"warm": _first_token(warm, prompt, PREFIX), "cold": _first_token(cold, prompt, 0)}
+        for side in seconds if round_ else ():  # the first round warms up
+            seconds[side].append(times[side])
+    ratios = [b / a for a, b in zip(seconds["warm"], seconds["cold"], strict=True)]
+    return {
+        "warm_ms": statistics.median(seconds["warm"]) * 1e3,
+        "cold_ms": statistics.median(seconds["cold"]) * 1e3,
+        "first_token_ratio": statistics.median(ratios),
+        "first_token_ratio_low": min(ratios),
+        "first_token_ratio_high": max(ratios),
+    }
+
+
+def _first_token(reader: Reader, prompt: Ids, known: int) -> float:
+    started = time.perf_counter()
+    reader.view.length = known
+    reader.prompt(prompt[known:])
+    return time.perf_counter() - started
+
+
+def table(found: dict[str, Any]) -> str:
+    return (
+        f"{found['sequences']} sequences behind a prefix of {found['prefix']} tokens: "
+        f"{found['blocks_shared']} blocks, {found['blocks_apart']} without sharing "
+        f"({found['blocks_ratio']:.2f} times as many)\n"
+        f"first token: {found['warm_ms']:.1f} ms behind a warm prefix, {found['cold_ms']:.1f} ms without, "
+        f"ratio {found['first_token_ratio']:.2f} "
+        f"({found['first_token_ratio_low']:.2f} to {found['first_token_ratio_high']:.2f})"
+    )
