@@ -325,7 +325,7 @@ def test_a_sequence_that_cannot_go_on_fails_alone(
 
 
 def test_a_profile_prefix_is_only_computed(file: ModelFile, models: dict[int, Model]) -> None:
-    """max_tokens 0: chunk by chunk into the pool, no token, and no end: context knows whether more will come."""
+    """max_tokens 0: chunk by chunk into the pool, no token, and no end: context knows whether more comes."""
     limits = Limits(7, 24, 16)
     engine = Engine(models[1], limits)
     sequence = Plant(models[1]).open(1, list(range(100, 140)), (), max_tokens=0)
