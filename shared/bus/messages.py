@@ -50,9 +50,11 @@ Blocks = Annotated[list[Count], Field(max_length=1 << 16), FailFast()]
 class Source(IntEnum):
     """Where a drafted token came from."""
 
-    RETRIEVAL = 0
+    RETRIEVAL = 0  # the sequence's own text
     CPU = 1
     NPU = 2
+    HISTORY = 3  # earlier answers of this plant
+    LEXICON = 4  # its manuals and alarm texts
 
 
 class Message(BaseModel):
@@ -306,7 +308,7 @@ class Proposal(Message):
     base: Count  # number of known tokens the tree follows
     tokens: Annotated[list[Token], Field(max_length=256), FailFast()]
     parents: Annotated[list[Annotated[int, Field(ge=-1, lt=256)]], Field(max_length=256), FailFast()]
-    sources: Annotated[list[Annotated[int, Field(ge=0, le=2)]], Field(max_length=256), FailFast()]
+    sources: Annotated[list[Annotated[int, Field(ge=0, le=15)]], Field(max_length=256), FailFast()]
     logq: Annotated[list[float], Field(max_length=256), FailFast()]
 
 
