@@ -49,9 +49,12 @@ def recover(sessions: Sessions, now: float) -> int:
 
 
 def _sequence(slot: int, now: float, record: Record, tokens: list[int]) -> tuple[str, Sequence]:
-    fields = record.model_dump(exclude={"kind", "sink", "window", "ring", "n_tokens", "token_crc"})
+    beside = {"kind", "sink", "window", "ring", "n_tokens", "token_crc", "sampling"}
+    fields = record.model_dump(exclude=beside)
     ring = Ring(record.sink, record.window, record.ring)
-    return record.kind, Sequence(ring=ring, tokens=tokens, slot=slot, started=now, **fields)
+    return record.kind, Sequence(
+        ring=ring, tokens=tokens, slot=slot, started=now, sampling=record.sampling, **fields
+    )
 
 
 def _consistent(ledger: Ledger, sequences: list[Sequence]) -> list[Sequence]:

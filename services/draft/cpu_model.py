@@ -9,6 +9,7 @@ it does not wait for the verdict on what it has proposed, and what survives the 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,17 +19,16 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from services.draft.children import Children, drawn, likeliest
 from services.draft.mailbox import Item
 from services.draft.sequences import DraftSequence, Leaf
-from shared.bus.messages import PlaneFilled, Proposal, SeqAppend, SeqClose, SeqOpen, SeqState, Source
+from shared.bus.messages import Draw, PlaneFilled, Proposal, SeqAppend, SeqClose, SeqOpen, SeqState
 from shared.config.settings import KvFormat
 from shared.kv import DRAFT_PLANE
 from shared.native import KvPool, Model, Scratch
 
 CHUNK = 32  # tokens of a catch-up step: short, because news waits for its end
-WIDTH = 2  # children of a leaf
 FLOOR = math.log(0.05)  # a path less likely than this is not drafted further
-LEAST_CHILD = math.log(0.1)  # a second child less likely than this is not proposed
 _PROPOSAL_NODES = 32
 
 _log = structlog.get_logger()
@@ -62,6 +62,7 @@ class CpuDrafter:
         self._pool: KvPool | None = None
         self._sequences: dict[int, DraftSequence] = {}
         self._chunk_next = False
+        self._random = random.Random()  # nobody's seed: acceptance must know nothing of what is drawn
 
     # --- news ---
 
@@ -154,8 +155,14 @@ class CpuDrafter:
         logits = self._scratch.logits()
         for i, (sequence, leaf) in enumerate(leaves):
             sequence.computed(leaf, first + i)
-            sequence.grow(leaf, *likeliest(logits[i]))
+            sequence.grow(leaf, self._children(sequence, logits[i]))
             self._propose(sequence)
+
+    def _children(self, sequence: DraftSequence, logits: NDArray[np.float32]) -> Children:
+        """What follows a leaf: drawn when that is accepted more often, else the likeliest."""
+        if not sequence.sampled:
+            return likeliest(logits)
+        return drawn(logits, sequence.history.behind(()), sequence.sampling, self._random.random)
 
     def _forward(
         self,
@@ -213,26 +220,9 @@ class CpuDrafter:
                 parents=best.parents,
                 sources=[node.source for node in best.nodes],
                 logq=[node.logq for node in best.nodes],
+                draws=[
+                    Draw(parent=parent, children=children, ids=found.ids, probs=found.probs)
+                    for parent, children, found in sequence.trie.draws(best)
+                ],
             )
         )
-
-
-def likeliest(logits: NDArray[np.float32]) -> tuple[list[int], int, list[float]]:
-    """The WIDTH likeliest tokens of a row of logits, the source, and their natural log probabilities.
-
-    The first is the largest logit (the lowest id among equals); the others only above LEAST_CHILD.
-    """
-    row = logits.copy()
-    top = float(row.max())
-    log_sum = top + math.log(float(np.exp(row - top).sum(dtype=np.float64)))
-    tokens: list[int] = []
-    logq: list[float] = []
-    for _ in range(WIDTH):
-        token = int(row.argmax())
-        value = float(row[token]) - log_sum
-        if tokens and value < LEAST_CHILD:
-            break
-        tokens.append(token)
-        logq.append(value)
-        row[token] = -np.inf
-    return tokens, Source.CPU, logq

@@ -207,7 +207,7 @@ class Loop:
             return
         tree = proposal.tokens, proposal.parents, proposal.sources, proposal.logq
         try:
-            fitting = sequence.trie.insert(proposal.base, *tree)
+            fitting = sequence.trie.insert(proposal.base, *tree, proposal.draws)
         except ValueError as error:
             self._bad_proposal(seq=proposal.seq, reason=str(error))
         else:

@@ -1,5 +1,6 @@
 """Token tries: what drafters propose and the verifier picks from. Pure logic, no I/O."""
 
+from shared.tree.draws import Drawn, Draws, Try
 from shared.tree.trie import LOWEST_LOGQ, Node, Selection, TokenTrie
 
-__all__ = ["LOWEST_LOGQ", "Node", "Selection", "TokenTrie"]
+__all__ = ["LOWEST_LOGQ", "Drawn", "Draws", "Node", "Selection", "TokenTrie", "Try"]
