@@ -13,6 +13,7 @@ from services.draft.cpu_model import CpuDrafter, Outbox
 from services.draft.loop import Loop
 from services.draft.mailbox import Mailbox
 from services.draft.npu import describe_npu
+from services.draft.plant import open_plant
 from services.draft.worker import Worker
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
@@ -39,14 +40,19 @@ def main(settings: Settings, stop: Event) -> int:
     plane = info.plane if info is not None else (0, 0, 0)
     pool = partial(attach, settings.paths.memory, "draft", plane, settings.context.kv)
     worker = _worker(settings, mailbox, bus) if mailbox is not None else None
-    loop = Loop(bus, "retrieval" in settings.draft.sources, mailbox, pool)
+    plant, history = open_plant(settings)
+    loop = Loop(bus, plant, mailbox, pool)
     bus.start()
+    if history is not None:
+        history.start()
     if worker is not None:
         worker.start()
     try:
         loop.run(stop)
     finally:
         bus.close("stopped")
+        if history is not None:
+            history.stop(_STOP_S)
         if worker is not None:
             worker.stop(_STOP_S)
     return 0
