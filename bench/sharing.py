@@ -157,7 +157,8 @@ def table(found: dict[str, Any]) -> str:
         "own tokens  blocks  without sharing  ratio",
     ]
     rows += [
-        f"{row['own']:10}  {row['shared']:6}  {row['apart']:15}  {row['ratio']:5.2f}" for row in found["blocks"]
+        f"{row['own']:10}  {row['shared']:6}  {row['apart']:15}  {row['ratio']:5.2f}"
+        for row in found["blocks"]
     ]
     return "\n".join(rows) + (
         f"\nfirst token: {found['warm_ms']:.1f} ms behind a warm prefix, {found['cold_ms']:.1f} ms without, "
