@@ -10,6 +10,7 @@ from threading import Event
 import structlog
 
 from services.draft.mailbox import Mailbox
+from services.draft.pacing import Pacing
 from services.draft.retrieval import Confidence, Retrieval
 from shared.bus.client import BusClient
 from shared.bus.events import Joined, Lost
@@ -32,14 +33,23 @@ class Followed:
 
 
 class Loop:
-    """`mailbox` leads to the CPU source, None without one; `attach` maps the pool it writes to."""
+    """`mailbox` leads to the CPU source, None without one; `attach` maps the pool it writes to.
+
+    `pacing` says when the CPU source is to work.
+    """
 
     def __init__(
-        self, bus: BusClient, retrieval: bool, mailbox: Mailbox | None, attach: Callable[[], Attached]
+        self,
+        bus: BusClient,
+        retrieval: bool,
+        mailbox: Mailbox | None,
+        attach: Callable[[], Attached],
+        pacing: Pacing,
     ) -> None:
         self._bus = bus
         self._retrieval = retrieval
         self._mailbox = mailbox
+        self._pacing = pacing
         self._pool = LatePool(attach)
         self._confidence = Confidence()
         self._followed: dict[int, Followed] = {}
@@ -55,9 +65,11 @@ class Loop:
                 self._take(item)
             if self._mailbox is not None:
                 self._look_for_pool(self._mailbox)
+                self._mailbox.pause(not self._pacing.drafting)
 
     def _join(self, generation: int) -> None:
         self._followed.clear()
+        self._pacing.forget()
         if self._mailbox is not None:
             self._pool.joined(generation, time.monotonic())
             if self._pool.attached is not None:
@@ -68,6 +80,7 @@ class Loop:
 
     def _lose(self, reason: str) -> None:
         self._followed.clear()
+        self._pacing.forget()
         self._pool.lost()
         if self._mailbox is not None:
             self._mailbox.forget()
@@ -95,6 +108,8 @@ class Loop:
     def _open(self, snapshot: SeqOpen) -> None:
         if self._mailbox is not None and self._pool.attached is not None:
             self._mailbox.put(snapshot)
+        if snapshot.max_tokens > 0:
+            self._pacing.opened(snapshot.seq)
         if self._retrieval and snapshot.max_tokens > 0:
             source = Retrieval(snapshot.tokens, self._confidence)
             self._followed[snapshot.seq] = Followed(
@@ -108,6 +123,7 @@ class Loop:
             self._follow(followed, state)
         if self._mailbox is not None:
             self._mailbox.put(state)
+        self._pacing.arrived(state.seq, len(state.tokens), time.monotonic())
 
     def _follow(self, followed: Followed, state: SeqState) -> None:
         if state.epoch != followed.epoch + 1:
@@ -122,6 +138,7 @@ class Loop:
 
     def _close(self, message: SeqClose) -> None:
         self._followed.pop(message.seq, None)
+        self._pacing.closed(message.seq)
         if self._mailbox is not None:
             self._mailbox.put(message)
         self._bus.send(SeqReleased(seq=message.seq))

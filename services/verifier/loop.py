@@ -128,7 +128,7 @@ class Loop:
         drafted = sequence.advance(outcome.written, verdict, now)
         self.tally.sequence(len(tokens), len(outcome.drafts), len(outcome.accepted))
         if refuted:
-            self.tally.rejection(nodes, drafted, trie.size)
+            self.tally.survival.add(nodes, drafted, trie.size)
         sequence.last_pass = self._passes
 
     # --- messages ---

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
+
+from shared.tree import Survival
 
 EVERY_S = 60.0  # between two lines in the log, while passes run
 
@@ -15,8 +17,7 @@ _log = structlog.get_logger()
 class Tally:
     """Since start. `tokens`, `drafted` and `accepted` are summed over the sequences of all passes.
 
-    A rejection is a pass after which the likeliest draft had been another one. Of the `nodes` that had been
-    drafted by then it took `used` into the answer and `kept` in the trie; the others were drafted in vain.
+    `survival` is about the pending tries: what of all that was proposed a rejection leaves.
     """
 
     passes: int = 0
@@ -24,10 +25,7 @@ class Tally:
     tokens: int = 0
     drafted: int = 0
     accepted: int = 0
-    rejections: int = 0
-    nodes: int = 0
-    used: int = 0
-    kept: int = 0
+    survival: Survival = field(default_factory=Survival)
     _logged_at: float | None = None
 
     def ran(self, now: float, speculated: bool) -> None:
@@ -46,21 +44,13 @@ class Tally:
         self.drafted += drafted
         self.accepted += accepted
 
-    def rejection(self, nodes: int, used: int, kept: int) -> None:
-        self.rejections += 1
-        self.nodes += nodes
-        self.used += used
-        self.kept += kept
-
     def figures(self) -> dict[str, float]:
-        """Every count, and the shares of all nodes at rejections that were used and kept."""
+        """Every count, and those of `survival`."""
         return {
             "passes": self.passes,
             "plain": self.plain,
             "tokens": self.tokens,
             "drafted": self.drafted,
             "accepted": self.accepted,
-            "rejections": self.rejections,
-            "used_share": round(self.used / max(1, self.nodes), 3),
-            "kept_share": round(self.kept / max(1, self.nodes), 3),
+            **self.survival.figures(),
         }

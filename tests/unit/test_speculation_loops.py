@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from services.draft.loop import Loop as DraftLoop
 from services.draft.mailbox import Mailbox
+from services.draft.pacing import Pacing
 from services.verifier.acceptance import Verdict
 from services.verifier.batch import Limits, Plan
 from services.verifier.budget import Budget
@@ -204,7 +205,7 @@ def test_the_loop_learns_from_every_pass(pool: KvPool) -> None:
     assert loop._budget.cost.unit_s > 0.0
     trie = next(iter(loop._sequences.values())).trie
     assert trie.best(9).tokens == [7, 8]
-    assert (loop.tally.passes, loop.tally.tokens, loop.tally.rejections) == (1, 1, 0)
+    assert (loop.tally.passes, loop.tally.tokens, loop.tally.survival.rejections) == (1, 1, 0)
     bus._items.append(proposal(1, 4, [6]))
     bus._items.append(proposal(1, 4, [6]).model_copy(update={"logq": [-0.01]}))
     loop._drain()
@@ -282,7 +283,7 @@ def test_a_paused_answer_is_computed_again_and_goes_on(pool: KvPool) -> None:
 def draft(pool: KvPool, mailbox: Mailbox | None, *items: Message | Joined | Lost) -> Bus:
     stop = Event()
     bus = Bus(stop, items)
-    DraftLoop(cast(BusClient, bus), True, mailbox, lambda: Attached(pool, 5)).run(stop)
+    DraftLoop(cast(BusClient, bus), True, mailbox, lambda: Attached(pool, 5), Pacing(True)).run(stop)
     return bus
 
 
