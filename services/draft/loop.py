@@ -10,6 +10,7 @@ from threading import Event
 import structlog
 
 from services.draft.mailbox import Mailbox
+from services.draft.pacing import Pacing
 from services.draft.plant import Plant
 from services.draft.retrieval import Retrieval
 from shared.bus.client import BusClient
@@ -35,15 +36,21 @@ class Followed:
 class Loop:
     """`plant` is what retrieval drafts from, `mailbox` leads to the CPU source: None without that source.
 
-    `attach` maps the pool that the CPU source writes to.
+    `attach` maps the pool that the CPU source writes to, `pacing` says when it is to work.
     """
 
     def __init__(
-        self, bus: BusClient, plant: Plant | None, mailbox: Mailbox | None, attach: Callable[[], Attached]
+        self,
+        bus: BusClient,
+        plant: Plant | None,
+        mailbox: Mailbox | None,
+        attach: Callable[[], Attached],
+        pacing: Pacing,
     ) -> None:
         self._bus = bus
         self._plant = plant
         self._mailbox = mailbox
+        self._pacing = pacing
         self._pool = LatePool(attach)
         self._followed: dict[int, Followed] = {}
 
@@ -58,9 +65,11 @@ class Loop:
                 self._take(item)
             if self._mailbox is not None:
                 self._look_for_pool(self._mailbox)
+                self._mailbox.pause(not self._pacing.drafting)
 
     def _join(self, generation: int) -> None:
         self._followed.clear()
+        self._pacing.forget()
         if self._mailbox is not None:
             self._pool.joined(generation, time.monotonic())
             if self._pool.attached is not None:
@@ -71,6 +80,7 @@ class Loop:
 
     def _lose(self, reason: str) -> None:
         self._followed.clear()
+        self._pacing.forget()
         self._pool.lost()
         if self._mailbox is not None:
             self._mailbox.forget()
@@ -98,6 +108,8 @@ class Loop:
     def _open(self, snapshot: SeqOpen) -> None:
         if self._mailbox is not None and self._pool.attached is not None:
             self._mailbox.put(snapshot)
+        if snapshot.max_tokens > 0:
+            self._pacing.opened(snapshot.seq)
         if self._plant is not None and snapshot.max_tokens > 0:
             known = snapshot.first + len(snapshot.tokens)
             self._followed[snapshot.seq] = Followed(snapshot.epoch, known, Retrieval(snapshot, self._plant))
@@ -109,6 +121,7 @@ class Loop:
             self._follow(followed, state)
         if self._mailbox is not None:
             self._mailbox.put(state)
+        self._pacing.arrived(state.seq, len(state.tokens), time.monotonic())
 
     def _follow(self, followed: Followed, state: SeqState) -> None:
         if state.epoch != followed.epoch + 1:
@@ -126,6 +139,7 @@ class Loop:
         if followed is not None and message.reason in _COMPLETE:
             followed.source.advance(message.tokens)
             followed.source.finished()
+        self._pacing.closed(message.seq)
         if self._mailbox is not None:
             self._mailbox.put(message)
         self._bus.send(SeqReleased(seq=message.seq))
