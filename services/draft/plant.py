@@ -16,8 +16,8 @@ from shared.lexicon import read_lexicon
 from shared.model.open import ModelInfo, read_info
 
 # Weights of the evidence (shared/native/core/text_draft.hpp), fitted to alarms and to operators' questions.
-WEIGHTS = (-0.28, 2.22, 0.82, 0.03, -0.11, 0.42, 0.24, -1.27, -0.38, 0.59, 0.17, 1.01)
-LEARNING_RATE = 0.02  # for each token that was drafted for
+WEIGHTS = (-0.77, 2.06, 1.01, -0.06, 0.15, 0.25, 0.29, -1.09, 0.47, 0.48, 0.12, 0.93)
+LEARNING_RATE = 0.01  # for each token that was drafted for
 _REACH = 4.0  # how far a weight may move from where it began
 _MOOD = 0.5  # to begin with
 _MOOD_RATE = 0.02
