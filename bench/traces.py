@@ -1,7 +1,7 @@
 """Answers that are known beforehand, in a cache: the target's greedy answer to every question of a workload.
 
-One JSON file a workload and model, `<data>/cache/bench/trace-<workload>-<digest>.json`; another model, profile
-or data file is another digest.
+One JSON file a workload and model, `<data>/cache/bench/trace-<workload>-<digest>.json`; another model,
+profile or data file is another digest.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,7 +23,9 @@ from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 from shared.model.open import ModelFile
 
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 256 << 20
+
+M = TypeVar("M", bound=BaseModel)
 
 
 class Traced(BaseModel):
@@ -49,15 +52,16 @@ class Trace(BaseModel):
 
 def trace_of(workload: Workload, file: ModelFile, paths: Paths, threads: int) -> Trace:
     """From the cache, or computed now, which takes minutes for a large model and is said on stderr."""
-    digest = _digest(workload.digest, file.info.sha256)
-    path = paths.cache / "bench" / f"trace-{workload.name}-{digest}.json"
+    path = trace_path(workload, file, paths)
     if path.is_file():
-        return _read(path)
-    answers = GreedyAnswers(file.load(threads), workload, _progress(workload)).run()
+        return read_cached(path, Trace)
+    answers = GreedyAnswers(
+        file.load(threads), workload, progress(f"answers to {workload.name}", len(workload.questions))
+    ).run()
     trace = Trace(
         workload=workload.name,
         model=file.info.name,
-        digest=digest,
+        digest=digest_of(workload.digest, file.info.sha256),
         past=workload.past,
         items=[
             Traced(id=q.id, key=q.key, prompt=q.tokens, answer=a.tokens, finish=a.finish)
@@ -66,6 +70,11 @@ def trace_of(workload: Workload, file: ModelFile, paths: Paths, threads: int) ->
     )
     write_whole(path, trace.model_dump_json())
     return trace
+
+
+def trace_path(workload: Workload, file: ModelFile, paths: Paths) -> Path:
+    digest = digest_of(workload.digest, file.info.sha256)
+    return paths.cache / "bench" / f"trace-{workload.name}-{digest}.json"
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -77,25 +86,29 @@ def write_whole(path: Path, text: str) -> None:
     staging.replace(path)
 
 
-def _read(path: Path) -> Trace:
+def read_cached(path: Path, kind: type[M]) -> M:
+    """RinglineError when the file is not what this version writes."""
     if path.stat().st_size > _MOST_BYTES:
-        raise RinglineError(f"{path} is too large for a trace; remove it")
+        raise RinglineError(f"{path} is too large; remove it")
     try:
-        return Trace.model_validate_json(path.read_bytes())
+        return kind.model_validate_json(path.read_bytes())
     except ValidationError:
-        raise RinglineError(f"{path} is not a trace of this version; remove it") from None
+        raise RinglineError(f"{path} was not written by this version; remove it") from None
 
 
-def _digest(*parts: Any) -> str:
+def digest_of(*parts: str) -> str:
+    """For the name of a file in the cache."""
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
 
 
-def _progress(workload: Workload) -> Any:
-    total, said = len(workload.questions), [-1]
+def progress(what: str, total: int) -> Callable[[int], None]:
+    """Says on stderr how many are done, every tenth of them."""
+    said = -1
 
     def say(done: int) -> None:
-        if done * 10 // total != said[0]:
-            said[0] = done * 10 // total
-            print(f"answers to {workload.name}: {done} of {total}", file=sys.stderr, flush=True)
+        nonlocal said
+        if done * 10 // total != said:
+            said = done * 10 // total
+            print(f"{what}: {done} of {total}", file=sys.stderr, flush=True)
 
     return say

@@ -25,6 +25,8 @@ DATA = Path(__file__).with_name("data")
 NAMES = ("alarms", "chat", "adversarial")
 PAST = {"alarms": 200, "chat": 0, "adversarial": 0}  # answered before anything is measured
 _EPISODE = timedelta(days=7)
+_WARMUP = "TEST OF THE ALARM LINE, NO ACTION"
+_WARMUP_TOKENS = 48
 _SEVERITY = {"H": 2, "L": 2, "HH": 3, "LL": 3}
 
 
@@ -45,6 +47,7 @@ class Workload:
 
     name: str
     questions: list[Question]
+    warmup: Question  # something to begin with that has nothing to do with the others
     prefixes: dict[str, list[int]]  # tokens of each profile's prompt, by the profile's name
     past: int
     forced: bool
@@ -64,19 +67,28 @@ def load_workload(name: str, model: ModelFile) -> Workload:
     profiles = {profile.name: profile for profile in _profiles()}
     source = {"alarms": _alarms, "chat": _texts, "adversarial": _texts}[name]
     questions = [
-        Question(id_, key, profiles[profile], prompter.prompt(profiles[profile], alarm).tokens, alarm.severity)
+        Question(
+            id_, key, profiles[profile], prompter.prompt(profiles[profile], alarm).tokens, alarm.severity
+        )
         for id_, key, profile, alarm in source(name)
     ]
     used = {question.profile.name: question.profile for question in questions}
     forced = name == "adversarial"
+    first = questions[0].profile
+    warmup = prompter.prompt(first, _received(_WARMUP)).tokens
     return Workload(
         name=name,
         questions=questions,
+        warmup=Question("warmup", "warmup", _short(first), warmup, severity=1),
         prefixes={profile.name: prompter.prefix(profile) for profile in used.values()},
         past=PAST[name],
         forced=forced,
         stop_tokens=[] if forced else prompter.stop_tokens,
     )
+
+
+def _short(profile: Profile) -> Profile:
+    return profile.model_copy(update={"max_tokens": _WARMUP_TOKENS})
 
 
 def _profiles() -> tuple[Profile, ...]:
