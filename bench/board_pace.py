@@ -31,6 +31,13 @@ from shared.config.service import run_service
 from shared.model.open import open_model
 from shared.native import KvPool, SequenceView
 
+# RK3588, by docs/performance.md: an estimate. v(1 … 16), and the time of a token at 17 tokens a second.
+BOARD_TOKEN_MS = 58.8
+BOARD_CURVES = {
+    "neoverse-n1": "1,1,1,1,1.05,1.21,1.40,1.67,1.92,2.08,2.25,2.42,2.61,2.80,3.07,3.35",
+    "cortex-a76": "1,1,1,1.19,1.50,1.76,1.97,2.26,2.69,3.00,3.25,3.51,3.73,3.94,4.23,4.52",
+}
+
 
 @dataclass(frozen=True)
 class Target:

@@ -9,6 +9,7 @@ what leaves it hangs on that chain, so that a pass computes a leaf of every posi
 from __future__ import annotations
 
 import heapq
+import itertools
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -64,6 +65,7 @@ class Predictor:
         slots = count * BLOCK_TOKENS
         self._view = SequenceView(pool, 0, 0, slots, slots)
         self._view.set_blocks(0, np.arange(count, dtype=np.int32))
+        self._prompt: list[int] = []
 
     def predict(self, item: Traced) -> Predictions:
         found = Predictions()
@@ -78,8 +80,11 @@ class Predictor:
         return found
 
     def _read(self, prompt: list[int]) -> None:
-        self._view.length = 0
-        for at in range(0, len(prompt), CHUNK):
+        """What the last prompt began with too is in the pool."""
+        same = (a == b for a, b in zip(prompt, self._prompt, strict=False))
+        self._view.length = sum(itertools.takewhile(bool, same))
+        self._prompt = prompt
+        for at in range(self._view.length, len(prompt), CHUNK):
             tokens = np.array(prompt[at : at + CHUNK], np.int32)
             path = np.arange(len(tokens), dtype=np.int32)
             zeros, none = np.zeros(len(tokens), np.int32), np.zeros(0, np.int32)

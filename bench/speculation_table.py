@@ -8,6 +8,10 @@ from bench.speculation_sides import OWN
 
 def table(report: Report) -> str:
     lines = [_head(report), _figures(report)]
+    if report["projection_of_a_board"]:
+        lines.append(
+            f"PROJECTION: the target's passes take RK3588's time ({report['projection_of_a_board']})"
+        )
     if "simulated_device_ms_per_token" in report:
         pace = report["simulated_device_ms_per_token"]
         lines.append(f"SIMULATED device: {pace:.1f} ms a draft token, nothing computed for it here")
@@ -17,7 +21,17 @@ def table(report: Report) -> str:
     lines += [_side(name, one) for name, one in report["sides"].items()]
     lines += [_source(name, count) for name, count in report["sides"][OWN]["by_source"].items()]
     lines += [f"together, {key}: {value:.2f}" for key, value in report.get("together", {}).items()]
+    if "peer" in report:
+        lines.append(_peer(report["peer"]))
     return "\n".join(lines)
+
+
+def _peer(peer: Report) -> str:
+    rates = ", ".join(f"{mode} {rate:.1f}" for mode, rate in peer["tokens_s"].items())
+    return (
+        f"{peer['name']} {peer['version']}, tokens/s of {peer['answers']} answers: {rates}; "
+        f"we are {peer['ratio_to_best']:.2f} x its best"
+    )
 
 
 def _head(report: Report) -> str:
