@@ -115,6 +115,7 @@ def simulate(replay: Replay, pace_s: float) -> None:
         def load(self, *_: object) -> Device:
             return Device(self.info.spec["n_vocab"], replay, answers, pace_s)
 
+    vars(app)["_contends"] = lambda _: False  # a device takes no core from the verifier
     vars(cpu_model)["Scratch"] = DeviceScratch
     vars(cpu_model)["DraftSequence"] = Followed
     vars(app)["open_model"] = DeviceFile

@@ -30,16 +30,22 @@ class Pass:
     nodes: list[tuple[int, int, bool]]
 
 
-def read_passes(lines: Iterable[str], spans: Sequence[tuple[float, float]]) -> list[Pass]:
-    """Those of `watched_verifier` that answered something and ended within one of the spans, in order."""
-    found = []
+def read_passes(
+    lines: Iterable[str], spans: Sequence[tuple[float, float]]
+) -> tuple[list[Pass], dict[str, float]]:
+    """Of what `watched_verifier` wrote: the passes that answered something and ended within one of the spans,
+    in order, and what the verifier counted itself."""
+    found, counted = [], {}
     for line in lines:
         row = json.loads(line)
+        if "counted" in row:
+            counted = row["counted"]
+            continue
         nodes = [(source, depth, bool(accepted)) for source, depth, accepted in row["nodes"]]
         one = Pass(row["at"], row["ms"], row["answered"], nodes)
         if row["written"] <= 1 + len(nodes) and any(low <= one.at <= high for low, high in spans):
             found.append(one)
-    return found
+    return found, counted
 
 
 def decode_seconds(answer: Timed) -> float:

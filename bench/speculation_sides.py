@@ -76,7 +76,7 @@ class Side:
     def report(self) -> Report:
         spans = [(a.submitted, a.ended) for a in self.answers]
         with self.passes.open(encoding="utf-8") as lines:
-            passes = figures.read_passes(lines, spans)
+            passes, counted = figures.read_passes(lines, spans)
         return {
             "answers": len(self.answers),
             "tokens": sum(len(a.tokens) for a in self.answers),
@@ -84,6 +84,7 @@ class Side:
             "tokens_s_whole": figures.whole_rate(self.answers),
             **figures.latencies(self.answers),
             **figures.speculation(passes),
+            "counted_since_start": counted,
         }
 
 

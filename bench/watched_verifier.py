@@ -1,7 +1,7 @@
 """The verifier service, writing down what every pass drafted and accepted: `--passes FILE --config FILE`.
 
-A line a sequence and pass: when it ended (monotonic seconds), nodes of the pass, and [source, depth,
-accepted] of each draft node.
+A line a sequence and pass: when it ended (monotonic seconds), and [source, depth, accepted] of each draft
+node. The last line has what the verifier itself has counted since its start.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import json
 import sys
 import time
 from pathlib import Path
+from threading import Event
 from typing import Any, TextIO
 
 from services.verifier import app
 from services.verifier.engine import Engine, Failure, Outcome
+from services.verifier.loop import Loop
 from shared.config.service import run_service
 
 
@@ -52,10 +54,19 @@ def _line(outcome: Outcome, seconds: float, ended: float) -> dict[str, Any]:
     }
 
 
+class WatchedLoop(Loop):
+    def run(self, stop: Event) -> None:
+        try:
+            super().run(stop)
+        finally:
+            WatchedEngine.passes.write(json.dumps({"counted": self.tally.figures()}) + "\n")
+
+
 def watch(passes: TextIO) -> None:
     """Let the verifier of this process write its passes down."""
     WatchedEngine.passes = passes
     vars(app)["Engine"] = WatchedEngine
+    vars(app)["Loop"] = WatchedLoop
 
 
 def main() -> None:

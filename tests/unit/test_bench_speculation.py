@@ -84,7 +84,9 @@ def test_acceptance_by_source_and_depth() -> None:
     drafted = line(1.0, [[0, 1, 1], [0, 2, 1], [1, 2, 0]], answered=3, written=3)
     plain = line(2.0, [], answered=1, written=1)
     chunk, elsewhere = line(1.5, [], answered=0, written=64), line(9.0, [[0, 1, 0]], answered=1, written=1)
-    passes = figures.read_passes([drafted, chunk, plain, elsewhere], [(0.0, 3.0)])
+    counted = json.dumps({"counted": {"passes": 4}})
+    passes, own = figures.read_passes([drafted, chunk, plain, elsewhere, counted], [(0.0, 3.0)])
+    assert own == {"passes": 4}
     found = figures.speculation(passes)
     assert found["passes"] == 2
     assert found["tokens_per_pass"] == 2.0
