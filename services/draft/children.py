@@ -9,12 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from services.draft.prior import Prior, reorder
 from shared.bus.messages import Sampling
 from shared.sampling import warp
 from shared.tree import Drawn
 
 WIDTH = 2  # children of a leaf
 LEAST_CHILD = math.log(0.1)  # a second child less likely than this is not proposed
+CANDIDATES = 8  # of the model's tokens that the prior chooses among
+_NEAR = 8.0  # how far a candidate's logit may be below the largest one
 _SUPPORT = 32  # tokens that are drawn from: they travel with every proposal
 
 Logits = NDArray[np.float32]
@@ -29,24 +32,23 @@ class Children:
     drawn: Drawn | None = None
 
 
-def likeliest(logits: Logits) -> Children:
+def likeliest(logits: Logits, prior: Prior | None = None) -> Children:
     """The WIDTH likeliest tokens of a row of logits.
 
-    The first is the largest logit (the lowest id among equals); the others only above LEAST_CHILD.
+    The first is the largest logit (the lowest id among equals); the others only above LEAST_CHILD. With a
+    prior they are chosen among the model's CANDIDATES likeliest.
     """
-    row = logits.copy()
-    top = float(row.max())
-    log_sum = top + math.log(float(np.exp(row - top).sum(dtype=np.float64)))
-    children = Children([], [])
-    for _ in range(WIDTH):
-        token = int(row.argmax())
-        value = float(row[token]) - log_sum
-        if children.tokens and value < LEAST_CHILD:
-            break
-        children.tokens.append(token)
-        children.logq.append(value)
-        row[token] = -np.inf
-    return children
+    top = float(logits.max())
+    log_sum = top + math.log(float(np.exp(logits - top).sum(dtype=np.float64)))
+    near = np.flatnonzero(logits >= top - _NEAR)
+    tokens: list[int] = near[np.argsort(-logits[near], kind="stable")][
+        : CANDIDATES if prior else WIDTH
+    ].tolist()
+    logq = [float(logits[token]) - log_sum for token in tokens]
+    if prior is not None:
+        tokens, logq = reorder(tokens, logq, prior(tokens))
+    n = sum(value >= LEAST_CHILD for value in logq[1:WIDTH])
+    return Children(tokens[: 1 + n], logq[: 1 + n])
 
 
 def drawn(

@@ -3,7 +3,8 @@
 One step is one forward pass: either a chunk of tokens that a sequence is behind with (which goes into its
 plane), or the likeliest leaf of every sequence that is up to date. Between steps the newest states are
 taken, so the drafter is never more than a step behind and skips what was decided meanwhile. It runs ahead:
-it does not wait for the verdict on what it has proposed, and what survives the verdict keeps its K/V.
+it does not wait for the verdict on what it has proposed, and what survives the verdict keeps its K/V. When
+many sequences want drafts they take turns: who has few nodes ahead comes first, severe ones come more often.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import structlog
@@ -21,14 +23,17 @@ from numpy.typing import NDArray
 
 from services.draft.children import Children, drawn, likeliest
 from services.draft.mailbox import Item
-from services.draft.sequences import DraftSequence, Leaf
+from services.draft.plant import Plant
+from services.draft.sequences import DraftSequence, Leaf, turn
 from shared.bus.messages import Draw, PlaneFilled, Proposal, SeqAppend, SeqClose, SeqOpen, SeqState
 from shared.config.settings import KvFormat
 from shared.kv import DRAFT_PLANE
 from shared.native import KvPool, Model, Scratch
+from shared.tree import Survival
 
 CHUNK = 32  # tokens of a catch-up step: short, because news waits for its end
 FLOOR = math.log(0.05)  # a path less likely than this is not drafted further
+MOST_LEAVES = 4  # of a step: so many rows cost little more than one
 _PROPOSAL_NODES = 32
 
 _log = structlog.get_logger()
@@ -49,20 +54,28 @@ class Outbox:
 class CpuDrafter:
     """Drafts for all sequences. `depth`: computed tokens ahead of the last known one, per sequence.
 
-    `kv` is the format of the pool.
+    `kv` is the format of the pool; what `plant` has said before orders the branches.
     """
 
     def __init__(
-        self, model: Model, depth: int, max_sequences: int, outbox: Outbox, kv: KvFormat = "f16"
+        self,
+        model: Model,
+        depth: int,
+        max_sequences: int,
+        outbox: Outbox,
+        kv: KvFormat = "f16",
+        plant: Plant | None = None,
     ) -> None:
+        self._plant = plant
         self._depth = depth
         self._outbox = outbox
-        self._max_leaves = max_sequences
-        self._scratch = Scratch(model, CHUNK + max_sequences * (2 * depth + 2), max_sequences, kv)
+        self._scratch = Scratch(model, CHUNK + max_sequences * (2 * depth + 2), MOST_LEAVES, kv)
         self._pool: KvPool | None = None
         self._sequences: dict[int, DraftSequence] = {}
         self._chunk_next = False
         self._random = random.Random()  # nobody's seed: acceptance must know nothing of what is drawn
+        self.drafted = 0  # nodes computed since start
+        self.survival = Survival()
 
     # --- news ---
 
@@ -93,7 +106,7 @@ class CpuDrafter:
         if self._pool is None:
             return
         try:
-            self._sequences[snapshot.seq] = DraftSequence(snapshot, self._pool, DRAFT_PLANE)
+            self._sequences[snapshot.seq] = DraftSequence(snapshot, self._pool, DRAFT_PLANE, self._plant)
         except (ValueError, TypeError) as error:
             _log.error("sequence not drafted", seq=snapshot.seq, reason=str(error))
 
@@ -108,7 +121,11 @@ class CpuDrafter:
             raise ValueError("a state is missing")
         if not new or not sequence.answers:
             return
+        refuted, nodes = sequence.trie.refuted_by(new), sequence.ahead
         path, survives = sequence.walk(new)
+        if refuted and nodes:
+            used = len(path) - (not survives) if path else 0
+            self.survival.add(nodes, used, sequence.ahead)
         if not path:
             return
         slots = np.array(path, np.int32)
@@ -132,8 +149,8 @@ class CpuDrafter:
 
     def _leaves(self) -> list[tuple[DraftSequence, Leaf]]:
         current = [s for s in self._sequences.values() if s.answers and s.behind == 0]
-        found = [(s, leaf) for s in current if (leaf := s.leaf(self._depth, FLOOR)) is not None]
-        return found[: self._max_leaves]
+        leaves = ((s, s.leaf(self._depth, FLOOR)) for s in sorted(current, key=turn))
+        return list(islice(((s, leaf) for s, leaf in leaves if leaf is not None), MOST_LEAVES))
 
     def _catch_up(self, sequence: DraftSequence) -> None:
         n = min(CHUNK, sequence.behind, sequence.room)
@@ -155,14 +172,15 @@ class CpuDrafter:
         logits = self._scratch.logits()
         for i, (sequence, leaf) in enumerate(leaves):
             sequence.computed(leaf, first + i)
-            sequence.grow(leaf, self._children(sequence, logits[i]))
+            self.drafted += 1
+            sequence.grow(leaf, self._children(sequence, leaf, logits[i]))
             self._propose(sequence)
 
-    def _children(self, sequence: DraftSequence, logits: NDArray[np.float32]) -> Children:
+    def _children(self, sequence: DraftSequence, leaf: Leaf, logits: NDArray[np.float32]) -> Children:
         """What follows a leaf: drawn when that is accepted more often, else the likeliest."""
         if not sequence.sampled:
-            return likeliest(logits)
-        return drawn(logits, sequence.history.behind(()), sequence.sampling, self._random.random)
+            return likeliest(logits, sequence.prior(leaf))
+        return drawn(logits, sequence.history.behind(leaf.path), sequence.sampling, self._random.random)
 
     def _forward(
         self,

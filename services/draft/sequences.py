@@ -10,10 +10,13 @@ Kept are the tokens from `first` on: those that were not in the plane when the s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from services.draft.children import Children
+from services.draft.plant import Plant
+from services.draft.prior import BranchPrior, Prior
 from shared.bus.messages import SeqAppend, SeqOpen, SeqState, Source
 from shared.native import KvPool, SequenceView
 from shared.sampling import History
@@ -30,10 +33,28 @@ class Leaf:
     token: int
     parent: int  # scratch slot
     node: Node | None
+    path: tuple[int, ...] = ()  # drafted tokens from the root to it
+
+
+class Waiting(Protocol):
+    """A sequence that wants drafts."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def severity(self) -> int: ...
+    @property
+    def ahead(self) -> int:
+        """Drafted tokens that are computed."""
+
+
+def turn(sequence: Waiting) -> tuple[float, int, int]:
+    """Sort key of whose turn it is: few nodes ahead first, severe ones counted as if they had fewer."""
+    return sequence.ahead / (1 + sequence.severity), -sequence.severity, sequence.seq
 
 
 class DraftSequence:
-    def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int) -> None:
+    def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int, plant: Plant | None = None) -> None:
         """ValueError when the snapshot names blocks that the pool does not have."""
         self.seq = snapshot.seq
         self.epoch = snapshot.epoch
@@ -53,6 +74,7 @@ class DraftSequence:
         self.view.length = snapshot.draft_kv_len
         self.trie = TokenTrie(self.known)
         self.root_slot = NOT_COMPUTED
+        self._prior = BranchPrior(snapshot, plant) if plant is not None and self.answers else None
 
     @property
     def sampled(self) -> bool:
@@ -67,6 +89,11 @@ class DraftSequence:
     def behind(self) -> int:
         """Tokens to compute before drafting can begin: all but the root, all when nothing is drafted."""
         return self.known - int(self.answers) - self.view.length
+
+    @property
+    def ahead(self) -> int:
+        """Drafted tokens that are computed."""
+        return sum(node.tag != NOT_COMPUTED for node in self.trie.nodes())
 
     @property
     def room(self) -> int:
@@ -86,6 +113,8 @@ class DraftSequence:
             new += state.tokens
         self.tokens += new
         self.history.extend(new)
+        if self._prior is not None:
+            self._prior.advance(new)
         if len(self.tokens) > MOST_BEHIND and not self.answers:
             raise ValueError(f"a stream is {len(self.tokens)} tokens ahead")
         return new
@@ -133,10 +162,15 @@ class DraftSequence:
         computed = sum(node.tag != NOT_COMPUTED for node in best.nodes)
         if computed >= levels:
             return None
-        for node, parent in zip(best.nodes, best.parents, strict=True):
+        for i, (node, parent) in enumerate(zip(best.nodes, best.parents, strict=True)):
             if node.tag == NOT_COMPUTED and node.token not in self._stop:
-                return Leaf(node.token, self.root_slot if parent < 0 else best.nodes[parent].tag, node)
+                slot = self.root_slot if parent < 0 else best.nodes[parent].tag
+                return Leaf(node.token, slot, node, best.path(i))
         return None
+
+    def prior(self, leaf: Leaf) -> Prior | None:
+        """What the plant's texts say about what follows a leaf."""
+        return self._prior.behind(leaf.path) if self._prior is not None else None
 
     def computed(self, leaf: Leaf, slot: int) -> None:
         if leaf.node is None:

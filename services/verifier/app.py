@@ -11,6 +11,9 @@ from threading import Event
 import structlog
 
 from services.verifier.batch import Limits
+from services.verifier.budget import Budget
+from services.verifier.calibration import Calibration
+from services.verifier.cost import PassCost
 from services.verifier.deferral import Deferral
 from services.verifier.engine import Engine
 from services.verifier.loop import Loop
@@ -43,7 +46,8 @@ def main(settings: Settings, stop: Event) -> int:
     if any(profile.stop for profile in settings.profiles):
         token_bytes.make()
     engine = Engine(model, limits, settings.context.kv, token_bytes)
-    loop = Loop(bus, engine, limits, deferral, pool)
+    budget = Budget(PassCost(limits.pass_nodes), Calibration())
+    loop = Loop(bus, engine, limits, budget, deferral, pool)
     gc.freeze()  # what is loaded now stays: later collections need not look at it
     try:
         bus.start()

@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import subprocess
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,11 @@ from bench import blocks, endless, sharing
 from bench.plant_log import lines, log_tokens
 from bench.reader import CHUNK
 from bench.series import Series, memory_mb, slope, summary, tenths
+from services.gateway.alarm import parse_alarm
+from services.gateway.prompt import Prompter
+from services.launcher.demo_alarms import read_alarms
 from shared.config.errors import RinglineError
-from shared.config.settings import Paths
+from shared.config.settings import Paths, Profile
 from shared.model.open import ModelFile, open_model
 from shared.native import Model
 
@@ -149,9 +153,29 @@ def test_a_short_run_reads_three_ways(file: ModelFile, model: Model) -> None:
 
 
 def test_eight_sequences_hold_a_common_prefix_once(file: ModelFile) -> None:
-    """16 blocks of prefix, and 12 of each sequence's own: 192 tokens of alarm and answer."""
-    assert sharing.blocks_used(file.info, profiles=1) == 16 + 8 * 12
-    assert sharing.blocks_used(file.info, profiles=8) == 8 * (16 + 12)
+    """16 blocks of prefix, and 9 of each sequence's own for alarm and answer of the demonstration: less than
+    half of what they hold without sharing. Half is reached at 12 blocks, 192 tokens."""
+    own = -(-(sharing.ALARM + sharing.ANSWER) // 16)
+    shared, apart = (sharing.blocks_used(file.info, profiles=n) for n in (1, 8))
+    assert (shared, apart) == (16 + 8 * own, 8 * (16 + own))
+    assert shared < apart / 2
+    longer = 192 - sharing.ALARM
+    assert sharing.blocks_used(file.info, 1, longer) * 2 == sharing.blocks_used(file.info, 8, longer)
+
+
+def test_the_alarm_of_the_sharing_experiment_is_as_long_as_the_demonstrations(data_dir: Path) -> None:
+    """Behind their prefixes, in tokens of the reference target's vocabulary."""
+    prompter = Prompter(open_model("qwen2.5-coder-0.5b", Paths(data=data_dir)))
+    demo = Path(sharing.__file__).parents[1] / "deploy" / "demo"
+    written = (demo / "ringline.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(written[written.index("[[profiles]]") :])["profiles"]
+    profiles = {table["name"]: Profile.model_validate(table) for table in tables}
+    lengths = []
+    for alarm in read_alarms(demo / "alarms.jsonl").alarms:
+        profile = profiles[alarm.topic.split("/")[1]]
+        prompt = prompter.prompt(profile, parse_alarm(alarm.payload, 1 << 16), profile.language == "en")
+        lengths.append(len(prompt.tokens) - len(prompter.prefix(profile)))
+    assert round(sum(lengths) / len(lengths)) == sharing.ALARM
 
 
 def test_a_warm_prefix_is_not_read_again(model: Model) -> None:
