@@ -11,14 +11,15 @@ import structlog
 
 from services.draft.mailbox import Mailbox
 from services.draft.pacing import Pacing
-from services.draft.retrieval import Confidence, Retrieval
+from services.draft.plant import Plant
+from services.draft.retrieval import Retrieval
 from shared.bus.client import BusClient
 from shared.bus.events import Joined, Lost
 from shared.bus.messages import Message, Proposal, SeqAppend, SeqClose, SeqOpen, SeqReleased, SeqState
 from shared.kv import Attached, LatePool
 
 IDLE_S = 0.2  # how long an idle loop sleeps before it looks at its stop event
-PROPOSAL_NODES = 48
+_COMPLETE = ("stop", "length")  # how an answer ends that others may draft from
 
 _log = structlog.get_logger()
 
@@ -33,25 +34,24 @@ class Followed:
 
 
 class Loop:
-    """`mailbox` leads to the CPU source, None without one; `attach` maps the pool it writes to.
+    """`plant` is what retrieval drafts from, `mailbox` leads to the CPU source: None without that source.
 
-    `pacing` says when the CPU source is to work.
+    `attach` maps the pool that the CPU source writes to, `pacing` says when it is to work.
     """
 
     def __init__(
         self,
         bus: BusClient,
-        retrieval: bool,
+        plant: Plant | None,
         mailbox: Mailbox | None,
         attach: Callable[[], Attached],
         pacing: Pacing,
     ) -> None:
         self._bus = bus
-        self._retrieval = retrieval
+        self._plant = plant
         self._mailbox = mailbox
         self._pacing = pacing
         self._pool = LatePool(attach)
-        self._confidence = Confidence()
         self._followed: dict[int, Followed] = {}
 
     def run(self, stop: Event) -> None:
@@ -110,11 +110,9 @@ class Loop:
             self._mailbox.put(snapshot)
         if snapshot.max_tokens > 0:
             self._pacing.opened(snapshot.seq)
-        if self._retrieval and snapshot.max_tokens > 0:
-            source = Retrieval(snapshot.tokens, self._confidence)
-            self._followed[snapshot.seq] = Followed(
-                snapshot.epoch, snapshot.first + len(snapshot.tokens), source
-            )
+        if self._plant is not None and snapshot.max_tokens > 0:
+            known = snapshot.first + len(snapshot.tokens)
+            self._followed[snapshot.seq] = Followed(snapshot.epoch, known, Retrieval(snapshot, self._plant))
             self._propose(snapshot.seq)
 
     def _state(self, state: SeqState) -> None:
@@ -137,7 +135,10 @@ class Loop:
             self._propose(state.seq)
 
     def _close(self, message: SeqClose) -> None:
-        self._followed.pop(message.seq, None)
+        followed = self._followed.pop(message.seq, None)
+        if followed is not None and message.reason in _COMPLETE:
+            followed.source.advance(message.tokens)
+            followed.source.finished()
         self._pacing.closed(message.seq)
         if self._mailbox is not None:
             self._mailbox.put(message)
@@ -145,15 +146,15 @@ class Loop:
 
     def _propose(self, seq: int) -> None:
         followed = self._followed[seq]
-        best = followed.source.draft(followed.known).best(PROPOSAL_NODES)
-        if len(best) > 0:
+        tokens, parents, sources, logq = followed.source.draft()
+        if tokens:
             self._bus.propose(
                 Proposal(
                     seq=seq,
                     base=followed.known,
-                    tokens=best.tokens,
-                    parents=best.parents,
-                    sources=[node.source for node in best.nodes],
-                    logq=[node.logq for node in best.nodes],
+                    tokens=tokens,
+                    parents=parents,
+                    sources=sources,
+                    logq=logq,
                 )
             )

@@ -140,7 +140,7 @@ def test_the_verifier_forgets_what_a_lost_context_had_opened(
 def test_the_drafts_model_gets_no_sequence_without_a_pool_and_none_of_a_lost_context(pool: KvPool) -> None:
     source, mailbox, stop = Source(), Mailbox(), Event()
     bus = Bus(stop, [joined(), snapshot(1, [1, 2])])
-    loop = DraftLoop(cast(BusClient, bus), False, mailbox, source, Pacing(True))
+    loop = DraftLoop(cast(BusClient, bus), None, mailbox, source, Pacing(True))
     loop.run(stop)
     assert mailbox.take(0.0) == []
     source.pool = pool

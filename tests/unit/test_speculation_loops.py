@@ -12,9 +12,11 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from services.draft.history import History
 from services.draft.loop import Loop as DraftLoop
 from services.draft.mailbox import Mailbox
 from services.draft.pacing import Pacing
+from services.draft.plant import Plant
 from services.verifier.acceptance import Verdict
 from services.verifier.batch import Limits, Plan
 from services.verifier.budget import Budget
@@ -280,10 +282,13 @@ def test_a_paused_answer_is_computed_again_and_goes_on(pool: KvPool) -> None:
     assert (commits[0].written, commits[0].tokens) == (5, [7])
 
 
-def draft(pool: KvPool, mailbox: Mailbox | None, *items: Message | Joined | Lost) -> Bus:
+def draft(
+    pool: KvPool, mailbox: Mailbox | None, *items: Message | Joined | Lost, plant: Plant | None = None
+) -> Bus:
     stop = Event()
     bus = Bus(stop, items)
-    DraftLoop(cast(BusClient, bus), True, mailbox, lambda: Attached(pool, 5), Pacing(True)).run(stop)
+    source = plant or Plant()
+    DraftLoop(cast(BusClient, bus), source, mailbox, lambda: Attached(pool, 5), Pacing(True)).run(stop)
     return bus
 
 
@@ -297,6 +302,24 @@ def test_a_missing_state_stops_retrieval_until_the_next_snapshot(pool: KvPool) -
     again = snapshot(1, [*tokens, 3], epoch=3)
     bus = draft(pool, None, joined(), snapshot(1, tokens), state(1, 2, 6, [3]), state(1, 3, 7, [4]), again)
     assert [p.base for p in bus.proposed] == [6, 7]
+
+
+@pytest.mark.parametrize(("reason", "kept"), [("stop", 1), ("length", 1), ("cancelled", 0), ("preempted", 0)])
+def test_only_finished_answers_enter_the_history(pool: KvPool, reason: str, kept: int) -> None:
+    plant = Plant(History(1000))
+    close = SeqClose(seq=1, reason=reason, tokens=[7, 8])
+    draft(pool, None, joined(), snapshot(1, [1, 2]), state(1, 1, 2, [5, 6]), close, plant=plant)
+    assert plant.history is not None
+    assert [plant.history.index.document(i) for i in range(kept)] == [[1, 2, 5, 6, 7, 8]] * kept
+    assert plant.history.index.documents == kept
+
+
+def test_an_answer_with_a_gap_does_not_enter_the_history(pool: KvPool) -> None:
+    plant = Plant(History(1000))
+    close = SeqClose(seq=1, reason="stop", tokens=[7, 8, 9, 10])
+    draft(pool, None, joined(), snapshot(1, [1, 2]), state(1, 2, 2, [5, 6]), close, plant=plant)
+    assert plant.history is not None
+    assert plant.history.index.documents == 0
 
 
 def test_a_prefix_is_not_drafted_for(pool: KvPool) -> None:
