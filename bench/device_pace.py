@@ -24,7 +24,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from bench.draft_trace import Likely, Replay
+from bench.draft_trace import Likely, Replay, read_replay
 from bench.known_answers import KnownAnswers
 from bench.replayed_nodes import Ids, ReplayedNodes
 from services.draft import app, cpu_model
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--pace", type=float, required=True, help="milliseconds a draft token")
     options, rest = parser.parse_known_args()
     sys.argv[1:] = rest
-    simulate(Replay.read(options.replay), options.pace / 1000)
+    simulate(read_replay(options.replay), options.pace / 1000)
     run_service("draft", app.main)
 
 

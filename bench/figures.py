@@ -1,4 +1,4 @@
-"""Figures of `bench.endless`, small enough for the documentation."""
+"""Figures of benchmarks, those of `bench.endless`; small enough for the documentation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _perplexity(pyplot: Any, series: dict[str, Series], path: Path) -> None:
         xlabel="tokens read (points: a tenth of the run)", ylabel="perplexity", xscale="log", ylim=(1, 10)
     )
     axes.legend()
-    _save(pyplot, figure, path)
+    save(pyplot, figure, path)
 
 
 def _cost(pyplot: Any, one: Series, path: Path) -> None:
@@ -57,10 +57,11 @@ def _cost(pyplot: Any, one: Series, path: Path) -> None:
     time.set(ylim=(0, 1.5 * one.ms_per_token.max()))
     memory.set_ylabel("PSS, MB", color="C0")
     time.set_ylabel("ms per token", color="C1")
-    _save(pyplot, figure, path)
+    save(pyplot, figure, path)
 
 
-def _save(pyplot: Any, figure: Any, path: Path) -> None:
+def save(pyplot: Any, figure: Any, path: Path) -> None:
+    """As PNG, and close it. RinglineError when the file cannot be written."""
     try:
         figure.savefig(path, dpi=_DPI, bbox_inches="tight", metadata={"Software": None})
     except OSError as error:

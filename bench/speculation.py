@@ -16,13 +16,17 @@ import argparse
 import contextlib
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from bench import speculation_figures as figures
 from bench.board_pace import BOARD_CURVES, BOARD_TOKEN_MS
 from bench.command import Report, model_options, print_report
-from bench.draft_trace import replay_file
+from bench.draft_trace import Replay, read_replay, replay_file
+from bench.figures import plots
+from bench.lockstep import best_lockstep, pass_costs
 from bench.speculation_peer import PeerSide
+from bench.speculation_plots import draw
 from bench.speculation_sides import (
     OWN,
     PLAIN,
@@ -38,7 +42,7 @@ from bench.speculation_sides import (
     warm_up,
 )
 from bench.speculation_table import table
-from bench.traces import trace_of, trace_path
+from bench.traces import Trace, read_cached, trace_of, trace_path
 from bench.workloads import NAMES, Workload, load_workload
 from shared.config.errors import RinglineError
 from shared.config.logging import configure_logging
@@ -75,15 +79,19 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peer", action="store_true", help="ask llama-cpp-python too")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has llama-cpp-python")
     parser.add_argument("--peer-limit", type=int, default=12, help="questions that it is asked")
+    parser.add_argument("--plots", type=Path, help="directory for a figure")
+    parser.add_argument("--tokens", type=int, help="tokens of an answer at most")
     parser.add_argument("--budget", type=int, help="verifier.node_budget of the plants that speculate")
     return parser.parse_args()
 
 
 def _run(options: argparse.Namespace) -> Report:
     drafting = Drafting.parse(options.draft, options.alone)
+    if options.plots is not None:
+        plots()  # missing? Say so now, not after the run
     paths = Paths(data=options.data)
     target = open_model(options.model, paths)
-    workload = load_workload(options.workload, target)
+    workload = load_workload(options.workload, target, options.tokens)
     common = Common(options.data, options.model, _draft_model(options), options.threads)
     trace_file = trace_path(workload, target, paths)
     replay = _computed_ahead(options, common, drafting, workload, target)
@@ -104,10 +112,37 @@ def _run(options: argparse.Namespace) -> Report:
                 sides[own] = stack.enter_context(side(setup, directory / own, company, verifier))
                 warm_up(sides[own].plant, workload)
             _ask_in_turns(sides, peer, workload, options)
-        report = _report(sides, workload, options, drafting.pace_ms(token_ms))
+        report = _report(sides, workload, options) | _novelty(sides, trace_file, workload)
+    if replay is not None:
+        report |= _device(report, sides, read_replay(replay), drafting.pace_ms(token_ms))
     if peer is not None:
         report["peer"] = peer.report(sides[OWN].answers)
+    if options.plots is not None:
+        draw(report, options.plots)
     return report
+
+
+def _novelty(sides: dict[str, Side], trace_file: Path, workload: Workload) -> Report:
+    """A plant with a past answers much that it has answered before: the two kinds apart."""
+    if not workload.past or not trace_file.is_file():
+        return {}
+    past = [item.answer for item in read_cached(trace_file, Trace).items[: workload.past]]
+    plain, own = sides[PLAIN].answers, sides[OWN].answers
+    return {"by_novelty": figures.by_novelty(plain, own, figures.said_before(past, plain))}
+
+
+def _device(report: Report, sides: dict[str, Side], replay: Replay, pace_ms: float) -> Report:
+    """How the same drafts would do without running ahead; only alone are they the same."""
+    found: Report = {"simulated_device_ms_per_token": pace_ms}
+    if "retrieval" in sides[OWN].plant.setup.sources:
+        return found
+    asked = {answer.question.id for answer in sides[PLAIN].answers}
+    items = [item for item in replay.trace.items if item.id in asked]
+    by_nodes = {**report["sides"][OWN]["pass_ms_by_nodes"], **report["sides"][PLAIN]["pass_ms_by_nodes"]}
+    costs = pass_costs(1000 / report["sides"][PLAIN]["tokens_s"], by_nodes)
+    best = best_lockstep(items, replay.after, pace_ms, costs)
+    gain = report["ratio_to_plain"] / best.ratio
+    return found | {"lockstep_computed": asdict(best), "gain_of_running_ahead": gain}
 
 
 def _peer(options: argparse.Namespace, workload: Workload, stack: contextlib.ExitStack) -> PeerSide | None:
@@ -173,9 +208,7 @@ def _ask_in_turns(
             peer.ask(number, len(measured), question, workload)
 
 
-def _report(
-    sides: dict[str, Side], workload: Workload, options: argparse.Namespace, pace_ms: float
-) -> Report:
+def _report(sides: dict[str, Side], workload: Workload, options: argparse.Namespace) -> Report:
     plain = sides[PLAIN].answers
     given = [answer.tokens for answer in plain]
     report: Report = {
@@ -188,8 +221,6 @@ def _report(
         **figures.paired(plain, sides[OWN].answers),
         "sides": {name: one.report() for name, one in sides.items()},
     }
-    if pace_ms:
-        report["simulated_device_ms_per_token"] = pace_ms
     if TOGETHER in sides:
         together = figures.whole_rate(sides[TOGETHER].answers)
         report["together"] = {

@@ -148,8 +148,8 @@ def _cost(passes: Sequence[Pass]) -> dict[str, float]:
     return {str(n): statistics.median(p.ms for p in passes if len(p.nodes) == n) for n in sizes}
 
 
-def paired(plain: Sequence[Timed], other: Sequence[Timed]) -> dict[str, float]:
-    """Plain seconds by the other's for the same questions, in total and for the quarters of the answers."""
+def paired(plain: Sequence[Timed], other: Sequence[Timed]) -> dict[str, Any]:
+    """Plain seconds by the other's for the same questions: in total, by answer, and in quarters of them."""
     both = [
         (p, o) for p, o in zip(plain, other, strict=True) if decode_tokens(p) > 0 and decode_tokens(o) > 0
     ]
@@ -162,4 +162,28 @@ def paired(plain: Sequence[Timed], other: Sequence[Timed]) -> dict[str, float]:
         "ratio_p50": percentile(ratios, 50),
         "ratio_p75": percentile(ratios, 75),
         "ratio_whole": whole_rate(other) / whole_rate(plain),
+        "ratios": [round(ratio, 3) for ratio in ratios],
     }
+
+
+def said_before(past: Iterable[Sequence[int]], answers: Sequence[Timed]) -> list[bool]:
+    """Of each answer whether one before it, or in the past, was the same word for word."""
+    seen = {tuple(tokens) for tokens in past}
+    found = []
+    for answer in answers:
+        found.append(tuple(answer.tokens) in seen)
+        seen.add(tuple(answer.tokens))
+    return found
+
+
+def by_novelty(
+    plain: Sequence[Timed], other: Sequence[Timed], before: Sequence[bool]
+) -> dict[str, dict[str, float]]:
+    """`paired` for the answers that had been given before and for the others."""
+    found = {}
+    for name, wanted in (("given_before", True), ("new", False)):
+        chosen = [i for i, known in enumerate(before) if known is wanted]
+        if chosen:
+            ratio = paired([plain[i] for i in chosen], [other[i] for i in chosen])["ratio_to_plain"]
+            found[name] = {"answers": len(chosen), "ratio_to_plain": ratio}
+    return found
