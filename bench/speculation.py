@@ -16,17 +16,15 @@ import argparse
 import contextlib
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 
-from bench import speculation_figures as figures
 from bench.board_pace import BOARD_CURVES, BOARD_TOKEN_MS
 from bench.command import Report, model_options, print_report
-from bench.draft_trace import Replay, read_replay, replay_file
+from bench.draft_trace import read_replay, replay_file
 from bench.figures import plots
-from bench.lockstep import best_lockstep, pass_costs
 from bench.speculation_peer import PeerSide
 from bench.speculation_plots import draw
+from bench.speculation_report import against_trace, compared, simulated_device
 from bench.speculation_sides import (
     OWN,
     PLAIN,
@@ -42,7 +40,7 @@ from bench.speculation_sides import (
     warm_up,
 )
 from bench.speculation_table import table
-from bench.traces import Trace, read_cached, trace_of, trace_path
+from bench.traces import trace_of, trace_path
 from bench.workloads import NAMES, Workload, load_workload
 from shared.config.errors import RinglineError
 from shared.config.logging import configure_logging
@@ -59,7 +57,7 @@ def main() -> int:
     def run(options: argparse.Namespace) -> Report:
         nonlocal different
         report = _run(options)
-        different = not report["identical"]
+        different = not (report["identical"] and report.get("identical_to_engine", True))
         return report
 
     return print_report("bench.speculation", _options(), run, table) or int(different)
@@ -112,37 +110,14 @@ def _run(options: argparse.Namespace) -> Report:
                 sides[own] = stack.enter_context(side(setup, directory / own, company, verifier))
                 warm_up(sides[own].plant, workload)
             _ask_in_turns(sides, peer, workload, options)
-        report = _report(sides, workload, options) | _novelty(sides, trace_file, workload)
+        report = compared(sides, workload, options) | against_trace(sides, trace_file, workload)
     if replay is not None:
-        report |= _device(report, sides, read_replay(replay), drafting.pace_ms(token_ms))
+        report |= simulated_device(report, sides, read_replay(replay), drafting.pace_ms(token_ms))
     if peer is not None:
         report["peer"] = peer.report(sides[OWN].answers)
     if options.plots is not None:
         draw(report, options.plots)
     return report
-
-
-def _novelty(sides: dict[str, Side], trace_file: Path, workload: Workload) -> Report:
-    """A plant with a past answers much that it has answered before: the two kinds apart."""
-    if not workload.past or not trace_file.is_file():
-        return {}
-    past = [item.answer for item in read_cached(trace_file, Trace).items[: workload.past]]
-    plain, own = sides[PLAIN].answers, sides[OWN].answers
-    return {"by_novelty": figures.by_novelty(plain, own, figures.said_before(past, plain))}
-
-
-def _device(report: Report, sides: dict[str, Side], replay: Replay, pace_ms: float) -> Report:
-    """How the same drafts would do without running ahead; only alone are they the same."""
-    found: Report = {"simulated_device_ms_per_token": pace_ms}
-    if "retrieval" in sides[OWN].plant.setup.sources:
-        return found
-    asked = {answer.question.id for answer in sides[PLAIN].answers}
-    items = [item for item in replay.trace.items if item.id in asked]
-    by_nodes = {**report["sides"][OWN]["pass_ms_by_nodes"], **report["sides"][PLAIN]["pass_ms_by_nodes"]}
-    costs = pass_costs(1000 / report["sides"][PLAIN]["tokens_s"], by_nodes)
-    best = best_lockstep(items, replay.after, pace_ms, costs)
-    gain = report["ratio_to_plain"] / best.ratio
-    return found | {"lockstep_computed": asdict(best), "gain_of_running_ahead": gain}
 
 
 def _peer(options: argparse.Namespace, workload: Workload, stack: contextlib.ExitStack) -> PeerSide | None:
@@ -206,29 +181,6 @@ def _ask_in_turns(
         for number, question in enumerate(together if peer is not None else [], start=begin):
             assert peer is not None
             peer.ask(number, len(measured), question, workload)
-
-
-def _report(sides: dict[str, Side], workload: Workload, options: argparse.Namespace) -> Report:
-    plain = sides[PLAIN].answers
-    given = [answer.tokens for answer in plain]
-    report: Report = {
-        "workload": workload.name,
-        "draft": options.draft + (" alone" if options.alone else ""),
-        "model": options.model,
-        "threads": options.threads,
-        "projection_of_a_board": options.board or "",
-        "identical": all([a.tokens for a in one.answers] == given for one in sides.values()),
-        **figures.paired(plain, sides[OWN].answers),
-        "sides": {name: one.report() for name, one in sides.items()},
-    }
-    if TOGETHER in sides:
-        together = figures.whole_rate(sides[TOGETHER].answers)
-        report["together"] = {
-            "company": options.concurrent,
-            "ratio_to_one_plain": together / figures.whole_rate(plain),
-            "ratio_to_one_speculating": together / figures.whole_rate(sides[OWN].answers),
-        }
-    return report
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ def _peer(peer: Report) -> str:
 
 
 def _head(report: Report) -> str:
-    answers = "equal" if report["identical"] else "DIFFERENT"
+    equal = report["identical"] and report.get("identical_to_engine", True)
+    answers = "equal" if equal else "DIFFERENT"
     return (
         f"{report['workload']}, draft {report['draft']}, {report['model']}, {report['threads']} threads; "
         f"answers {answers}"
