@@ -21,6 +21,8 @@ import structlog
 from numpy.typing import NDArray
 
 from services.draft.mailbox import Item
+from services.draft.plant import Plant
+from services.draft.prior import Prior, reorder
 from services.draft.sequences import DraftSequence, Leaf, turn
 from shared.bus.messages import PlaneFilled, Proposal, SeqAppend, SeqClose, SeqOpen, SeqState, Source
 from shared.config.settings import KvFormat
@@ -32,6 +34,8 @@ CHUNK = 32  # tokens of a catch-up step: short, because news waits for its end
 WIDTH = 2  # children of a leaf
 FLOOR = math.log(0.05)  # a path less likely than this is not drafted further
 LEAST_CHILD = math.log(0.1)  # a second child less likely than this is not proposed
+CANDIDATES = 8  # of the model's tokens that the prior chooses among
+_NEAR = 8.0  # how far a candidate's logit may be below the largest one
 MOST_LEAVES = 4  # of a step: so many rows cost little more than one
 _PROPOSAL_NODES = 32
 
@@ -53,12 +57,19 @@ class Outbox:
 class CpuDrafter:
     """Drafts for all sequences. `depth`: computed tokens ahead of the last known one, per sequence.
 
-    `kv` is the format of the pool.
+    `kv` is the format of the pool; what `plant` has said before orders the branches.
     """
 
     def __init__(
-        self, model: Model, depth: int, max_sequences: int, outbox: Outbox, kv: KvFormat = "f16"
+        self,
+        model: Model,
+        depth: int,
+        max_sequences: int,
+        outbox: Outbox,
+        kv: KvFormat = "f16",
+        plant: Plant | None = None,
     ) -> None:
+        self._plant = plant
         self._depth = depth
         self._outbox = outbox
         self._scratch = Scratch(model, CHUNK + max_sequences * (2 * depth + 2), MOST_LEAVES, kv)
@@ -97,7 +108,7 @@ class CpuDrafter:
         if self._pool is None:
             return
         try:
-            self._sequences[snapshot.seq] = DraftSequence(snapshot, self._pool, DRAFT_PLANE)
+            self._sequences[snapshot.seq] = DraftSequence(snapshot, self._pool, DRAFT_PLANE, self._plant)
         except (ValueError, TypeError) as error:
             _log.error("sequence not drafted", seq=snapshot.seq, reason=str(error))
 
@@ -164,7 +175,7 @@ class CpuDrafter:
         for i, (sequence, leaf) in enumerate(leaves):
             sequence.computed(leaf, first + i)
             self.drafted += 1
-            sequence.grow(leaf, *likeliest(logits[i]))
+            sequence.grow(leaf, *likeliest(logits[i], sequence.prior(leaf)))
             self._propose(sequence)
 
     def _forward(
@@ -227,22 +238,20 @@ class CpuDrafter:
         )
 
 
-def likeliest(logits: NDArray[np.float32]) -> tuple[list[int], int, list[float]]:
+def likeliest(logits: NDArray[np.float32], prior: Prior | None = None) -> tuple[list[int], int, list[float]]:
     """The WIDTH likeliest tokens of a row of logits, the source, and their natural log probabilities.
 
-    The first is the largest logit (the lowest id among equals); the others only above LEAST_CHILD.
+    The first is the largest logit (the lowest id among equals); the others only above LEAST_CHILD. With a
+    prior they are chosen among the model's CANDIDATES likeliest.
     """
-    row = logits.copy()
-    top = float(row.max())
-    log_sum = top + math.log(float(np.exp(row - top).sum(dtype=np.float64)))
-    tokens: list[int] = []
-    logq: list[float] = []
-    for _ in range(WIDTH):
-        token = int(row.argmax())
-        value = float(row[token]) - log_sum
-        if tokens and value < LEAST_CHILD:
-            break
-        tokens.append(token)
-        logq.append(value)
-        row[token] = -np.inf
-    return tokens, Source.CPU, logq
+    top = float(logits.max())
+    log_sum = top + math.log(float(np.exp(logits - top).sum(dtype=np.float64)))
+    near = np.flatnonzero(logits >= top - _NEAR)
+    tokens: list[int] = near[np.argsort(-logits[near], kind="stable")][
+        : CANDIDATES if prior else WIDTH
+    ].tolist()
+    logq = [float(logits[token]) - log_sum for token in tokens]
+    if prior is not None:
+        tokens, logq = reorder(tokens, logq, prior(tokens))
+    n = sum(value >= LEAST_CHILD for value in logq[1:WIDTH])
+    return tokens[: 1 + n], Source.CPU, logq[: 1 + n]

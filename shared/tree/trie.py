@@ -60,6 +60,14 @@ class Selection:
         """The n best of them."""
         return Selection(self.nodes[:n], self.parents[:n], self.scores[:n])
 
+    def path(self, index: int) -> tuple[int, ...]:
+        """Tokens from the root's child to the node at `index`."""
+        tokens: list[int] = []
+        while index >= 0:
+            tokens.append(self.nodes[index].token)
+            index = self.parents[index]
+        return tuple(reversed(tokens))
+
     def leaves(self) -> list[int]:
         """Indices of the nodes that have no child in the selection."""
         inner = set(self.parents)
