@@ -62,6 +62,7 @@ class Setup:
     drafting: dict[str, Any] = field(default_factory=dict)  # settings
     max_sequences: int = 8
     commands: dict[str, list[str]] = field(default_factory=dict)
+    name_of_model: str = "cpu"  # in reports: what the draft model's nodes come from
 
 
 class Plant:

@@ -102,8 +102,11 @@ def percentile(values: Sequence[float], q: float) -> float:
     return float(np.percentile(values, q)) if values else 0.0
 
 
-def speculation(passes: Sequence[Pass]) -> dict[str, Any]:
-    """Tokens a pass, share of passes without drafts, and what became of the drafts by source and depth."""
+def speculation(passes: Sequence[Pass], model: str = "cpu") -> dict[str, Any]:
+    """Tokens a pass, share of passes without drafts, and what became of the drafts by source and depth.
+
+    `model`: what the nodes of the draft model are called.
+    """
     answered = sum(one.answered for one in passes)
     accepted = [sum(hit for *_, hit in one.nodes) for one in passes]
     plain = sum(not one.nodes for one in passes)
@@ -113,17 +116,17 @@ def speculation(passes: Sequence[Pass]) -> dict[str, Any]:
         "share_plain": plain / len(passes) if passes else 0.0,
         "nodes_per_pass": sum(len(one.nodes) for one in passes) / len(passes) if passes else 0.0,
         "accepted_per_pass": sum(accepted) / len(passes) if passes else 0.0,
-        "by_source": _by_source(passes),
+        "by_source": _by_source(passes, model),
         "by_depth": _by_depth(passes),
         "pass_ms_by_nodes": _cost(passes),
     }
 
 
-def _by_source(passes: Sequence[Pass]) -> dict[str, Any]:
+def _by_source(passes: Sequence[Pass], model: str) -> dict[str, Any]:
     found = {}
     for source in sorted({s for one in passes for s, *_ in one.nodes}):
         nodes = [(d, hit) for one in passes for s, d, hit in one.nodes if s == source]
-        name = Source(source).name.lower()
+        name = model if source == Source.CPU else Source(source).name.lower()
         found[name] = _counted(hit for _, hit in nodes) | {"by_depth": _depths(nodes)}
     return found
 
