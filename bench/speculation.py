@@ -104,7 +104,7 @@ def _run(options: argparse.Namespace) -> Report:
             token_ms = warm_up(plain.plant, workload)
             sides = {PLAIN: plain}
             for own, company in _others(options):
-                commands = _draft_command(drafting, replay, token_ms)
+                commands = _draft_command(drafting, replay, token_ms, directory / own)
                 setup = setup_of(own, common, drafting.sources, options.budget, commands)
                 inherit(directory / "past", directory / own)
                 sides[own] = stack.enter_context(side(setup, directory / own, company, verifier))
@@ -158,8 +158,10 @@ def _computed_ahead(
     return replay_file(trace, open_model(common.draft, paths), paths, common.threads)
 
 
-def _draft_command(drafting: Drafting, replay: Path | None, token_ms: float) -> dict[str, list[str]]:
-    return {} if replay is None else {"draft": device_command(replay, drafting.pace_ms(token_ms))}
+def _draft_command(
+    drafting: Drafting, replay: Path | None, token_ms: float, home: Path
+) -> dict[str, list[str]]:
+    return {} if replay is None else {"draft": device_command(replay, drafting.pace_ms(token_ms), home)}
 
 
 def _others(options: argparse.Namespace) -> list[tuple[str, int]]:

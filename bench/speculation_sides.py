@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import json
 import shutil
 import statistics
 import sys
@@ -19,6 +20,7 @@ from bench.workloads import Question, Workload
 from shared.config.errors import RinglineError
 
 PLAIN, OWN, TOGETHER = "plain", "speculating", "together"
+DEVICE_COUNTS = "device.json"
 _SOURCES = {"none": (), "retrieval": ("retrieval",), "cpu": ("cpu",), "device": ("cpu",)}
 
 
@@ -85,7 +87,14 @@ class Side:
             **figures.latencies(self.answers),
             **figures.speculation(passes, self.plant.setup.name_of_model),
             "counted_since_start": counted,
+            **self._device_counts(),
         }
+
+    def _device_counts(self) -> Report:
+        path = self.passes.with_name(DEVICE_COUNTS)
+        if not path.is_file():
+            return {}
+        return {"simulated_device_counted": json.loads(path.read_text(encoding="utf-8"))}
 
 
 @contextlib.contextmanager
@@ -134,7 +143,9 @@ def let_past_happen(common: Common, workload: Workload, trace: Path, home: Path)
 
 def inherit(past: Path, home: Path) -> None:
     """Give a plant what another one has learnt: its files, but not its configuration, log and models."""
-    left = shutil.ignore_patterns("models", "cache", "ringline.toml", "services.log", "passes.jsonl")
+    left = shutil.ignore_patterns(
+        "models", "cache", "ringline.toml", "services.log", "passes.jsonl", DEVICE_COUNTS
+    )
     if past.exists():
         shutil.copytree(past, home, ignore=left, dirs_exist_ok=True)
 
@@ -150,5 +161,6 @@ def warm_up(plant: Plant, workload: Workload) -> float:
     return statistics.median(gaps) if gaps else 0.0
 
 
-def device_command(replay: Path, pace_ms: float) -> list[str]:
-    return ["-m", "bench.device_pace", "--replay", str(replay), "--pace", f"{pace_ms:.4f}"]
+def device_command(replay: Path, pace_ms: float, home: Path) -> list[str]:
+    options = ["--replay", str(replay), "--pace", f"{pace_ms:.4f}", "--counts", str(home / DEVICE_COUNTS)]
+    return ["-m", "bench.device_pace", *options]

@@ -12,7 +12,7 @@ import pytest
 
 from bench import speculation_figures as figures
 from bench.board_pace import Target, TargetScratch
-from bench.device_pace import Device, DeviceScratch, passes
+from bench.device_pace import Counts, Device, DeviceScratch, passes
 from bench.draft_trace import Likely, Predictions, Replay, likeliest
 from bench.known_answers import KnownAnswers
 from bench.lockstep import After, best_lockstep, chain, pass_costs
@@ -249,7 +249,8 @@ def test_the_cpu_source_drafts_on_a_simulated_device_what_the_draft_model_said(
     monkeypatch.setattr(cpu_model, "Scratch", DeviceScratch)
     answers, proposals = KnownAnswers(TRACE), list[Proposal]()
     replay = Replay(TRACE, {"a": Predictions(ON, {2: {(9,): [(8, -0.4)]}})})
-    device = Device(16, replay, answers, pace_s=0.001)
+    counts = Counts()
+    device = Device(16, replay, answers, 0.001, counts)
     outbox = Outbox(proposals.append, lambda _: None, lambda _: nullcontext(True))
     drafter = CpuDrafter(device, 4, 1, outbox)  # type: ignore[arg-type]
     blocks = KvPool.block_bytes([PLANE, PLANE])
@@ -262,6 +263,7 @@ def test_the_cpu_source_drafts_on_a_simulated_device_what_the_draft_model_said(
     while drafter.step():
         pass
     assert time.monotonic() - begun >= 0.004
+    assert (counts.predictions, counts.misses) == (3, 0)
     assert proposals[-1].tokens[:3] == [4, 5, 9]
     assert proposals[-1].parents[:3] == [-1, 0, 1]
     state = SeqState(seq=1, epoch=1, kv_len=4, tokens=[4, 5], first_block=0, blocks=[0, 1, 2, 3])
