@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ class Pass:
 
     at: float  # when it ended, monotonic seconds
     ms: float
+    forward_ms: float  # of that, the model's forward pass
     answered: int  # tokens that became known
     nodes: list[tuple[int, int, bool]]
 
@@ -42,7 +43,7 @@ def read_passes(
             counted = row["counted"]
             continue
         nodes = [(source, depth, bool(accepted)) for source, depth, accepted in row["nodes"]]
-        one = Pass(row["at"], row["ms"], row["answered"], nodes)
+        one = Pass(row["at"], row["ms"], row["forward"], row["answered"], nodes)
         if row["written"] <= 1 + len(nodes) and any(low <= one.at <= high for low, high in spans):
             found.append(one)
     return found, counted
@@ -149,6 +150,18 @@ def _cost(passes: Sequence[Pass]) -> dict[str, float]:
     """Median milliseconds of a pass by its draft nodes."""
     sizes = sorted({len(one.nodes) for one in passes})
     return {str(n): statistics.median(p.ms for p in passes if len(p.nodes) == n) for n in sizes}
+
+
+def overhead(answers: Sequence[Timed], passes: Sequence[Pass], cpu_s: Mapping[str, float]) -> dict[str, Any]:
+    """What a pass takes beside the model's forward pass, in a plant that answers one question at a time: from
+    an answer's first token to its end, Python and messages of all services. And their processor time."""
+    spans = [(a.pieces[0][0], a.ended) for a in answers]
+    inside = [p for p in passes if any(low < p.at <= high for low, high in spans)]
+    beside = 1000 * sum(high - low for low, high in spans) - sum(p.forward_ms for p in inside)
+    return {
+        "ms_beside_forward_per_pass": beside / len(inside) if inside else 0.0,
+        "cpu_ms_per_pass": {name: 1000 * s / max(1, len(passes)) for name, s in cpu_s.items()},
+    }
 
 
 def paired(plain: Sequence[Timed], other: Sequence[Timed]) -> dict[str, Any]:

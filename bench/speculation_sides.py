@@ -9,6 +9,7 @@ import json
 import shutil
 import statistics
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,9 +72,15 @@ class Side:
     company: int
     passes: Path
     answers: list[Timed] = field(default_factory=list)
+    cpu_s: dict[str, float] = field(
+        default_factory=lambda: defaultdict(float)
+    )  # processor time of each service
 
     def ask(self, questions: list[Question], workload: Workload) -> None:
+        before = self.plant.cpu_seconds()
         self.answers += self.plant.ask(questions, workload, self.company)
+        for name, seconds in self.plant.cpu_seconds().items():
+            self.cpu_s[name] += seconds - before[name]
 
     def report(self) -> Report:
         spans = [(a.submitted, a.ended) for a in self.answers]
@@ -86,6 +93,7 @@ class Side:
             "tokens_s_whole": figures.whole_rate(self.answers),
             **figures.latencies(self.answers),
             **figures.speculation(passes, self.plant.setup.name_of_model),
+            **figures.overhead(self.answers, passes, self.cpu_s),
             "counted_since_start": counted,
             **self._device_counts(),
         }

@@ -82,7 +82,15 @@ def test_ratios_are_of_the_same_questions() -> None:
 
 def line(at: float, nodes: list[list[int]], answered: int, written: int) -> str:
     return json.dumps(
-        {"at": at, "ms": 10.0, "seq": 1, "answered": answered, "written": written, "nodes": nodes}
+        {
+            "at": at,
+            "ms": 10.0,
+            "forward": 9.0,
+            "seq": 1,
+            "answered": answered,
+            "written": written,
+            "nodes": nodes,
+        }
     )
 
 
@@ -100,6 +108,16 @@ def test_acceptance_by_source_and_depth() -> None:
     assert found["by_source"]["retrieval"]["rate"] == 1.0
     assert found["by_source"]["cpu"]["by_depth"] == {"2": {"drafted": 1, "accepted": 0, "rate": 0.0}}
     assert found["by_depth"]["2"]["rate"] == 0.5
+
+
+def test_what_a_pass_takes_beside_the_model() -> None:
+    """Two passes in 30 ms of decoding, 9 ms each in the model."""
+    one = answer(0.0, [(1.0, 1), (1.02, 1), (1.03, 1)])
+    lines = [line(at, [], answered=1, written=1) for at in (0.99, 1.019, 1.029)]
+    passes, _ = figures.read_passes(lines, [(0.0, 2.0)])
+    found = figures.overhead([one], passes, {"draft": 0.006})
+    assert found["ms_beside_forward_per_pass"] == pytest.approx(6.0)
+    assert found["cpu_ms_per_pass"]["draft"] == pytest.approx(2.0)
 
 
 def test_draft_options() -> None:
