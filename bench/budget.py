@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.command import Report, model_options, print_report
 from bench.memory_limit import memory_limit
-from bench.plant import BenchPlant
+from bench.mqtt_plant import MqttPlant
 from bench.series import Memory
 from shared.config.logging import configure_logging
 from shared.config.settings import Log, Paths
@@ -85,7 +85,7 @@ def _run(options: argparse.Namespace) -> Report:
     limit = memory_limit(options.limit_mb)
     body = _BODY.format(model=options.model, pool_mb=options.pool_mb, threads=options.threads)
     try:
-        with BenchPlant(options.data, body, limit) as plant:
+        with MqttPlant(options.data, body, limit) as plant:
             pids = plant.pids()
             live = _ask(plant, "before", AT_ONCE)
             before = plant.memory()
@@ -123,7 +123,7 @@ def _run(options: argparse.Namespace) -> Report:
     return {**report, "problems": _problems(report)}
 
 
-def _ask(plant: BenchPlant, name: str, count: int) -> int:
+def _ask(plant: MqttPlant, name: str, count: int) -> int:
     """`count` long alarms at once, to their ends; the most requests that were live at once."""
     for number in range(count):
         text = f"Pump P{number} vibrates at {3 + number}.{number} mm/s, limit 4.5, motor current normal"

@@ -14,10 +14,15 @@ from shared.config.errors import RinglineError
 Report = dict[str, Any]
 
 
-def model_options(name: str, doc: str | None) -> argparse.ArgumentParser:
-    """A parser with the options of a benchmark that loads a model; the first line of `doc` describes it."""
+def model_options(name: str, doc: str | None, model: str | None = None) -> argparse.ArgumentParser:
+    """A parser with the options of a benchmark that loads a model; the first line of `doc` describes it.
+
+    `model` is the default; without one the model has to be named.
+    """
     parser = argparse.ArgumentParser(prog=name, description=(doc or "").partition("\n")[0])
-    parser.add_argument("--model", required=True, help="name in the catalogue, or the path of a GGUF")
+    parser.add_argument(
+        "--model", required=model is None, default=model, help="name in the catalogue, or the path of a GGUF"
+    )
     parser.add_argument(
         "--data", type=Path, default=Path(".ringline"), help="directory of models and weight caches"
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench import figures
 from bench.command import Report, model_options, print_report
-from bench.plant import BenchPlant
+from bench.mqtt_plant import MqttPlant
 from bench.plant_log import lines
 from bench.series import Memory, slope
 from shared.config.logging import configure_logging
@@ -76,7 +76,7 @@ def main() -> int:
 def _run(options: argparse.Namespace) -> Report:
     if options.figures is not None:
         figures.plots()
-    with BenchPlant(options.data, _BODY.format(model=options.model, threads=options.threads)) as plant:
+    with MqttPlant(options.data, _BODY.format(model=options.model, threads=options.threads)) as plant:
         pids = plant.pids()
         samples, asked = _read(plant, options)
         plant.wait(lambda: len(plant.answers) >= asked, "the answers")
@@ -93,7 +93,7 @@ def _run(options: argparse.Namespace) -> Report:
     }
 
 
-def _read(plant: BenchPlant, options: argparse.Namespace) -> tuple[Samples, int]:
+def _read(plant: MqttPlant, options: argparse.Namespace) -> tuple[Samples, int]:
     """Everything published is computed before more is: the log waits for the model, not in the journal."""
     source, samples = lines(options.seed), Samples()
     known = asked = 0
@@ -109,7 +109,7 @@ def _read(plant: BenchPlant, options: argparse.Namespace) -> tuple[Samples, int]
     return samples, asked
 
 
-def _computed(plant: BenchPlant, before: int) -> int:
+def _computed(plant: MqttPlant, before: int) -> int:
     """Length of the stream once it has grown and nothing of it is to be computed any more."""
     seen: list[int] = []
     while len(seen) < 3 or seen[-3] != seen[-1] or seen[-1] <= before:

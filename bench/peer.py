@@ -10,25 +10,28 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-TIMEOUT_S = 600
 
 
 class PeerMissing(Exception):
     """The interpreter has no llama-cpp-python, or it cannot load the model."""
 
 
-class Peer:
-    """`python` is an interpreter that has llama-cpp-python. PeerMissing with the reason when it has not."""
+class PeerProcess:
+    """`python` is an interpreter that has llama-cpp-python. PeerMissing with the reason when it has not.
 
-    def __init__(self, python: str, gguf: Path, threads: int) -> None:
+    `module` of this package answers a line of JSON with one, and begins with one that has its `version`.
+    """
+
+    def __init__(self, module: str, python: str, gguf: Path, threads: int) -> None:
         self._process = subprocess.Popen(
-            [python, str(Path(__file__)), str(gguf), str(threads)],
+            [python, "-m", module, str(gguf.absolute()), str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            cwd=Path(__file__).parents[1],
         )
         ready = self._read()
         if "version" not in ready:
@@ -36,12 +39,15 @@ class Peer:
             raise PeerMissing(ready.get("error", "the peer process did not start"))
         self.version: str = ready["version"]
 
-    def seconds(self, rows: int, passes: int) -> list[float]:
-        """Durations of `passes` batches of `rows` tokens; with one row, of consecutive decode steps."""
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """PeerMissing when the process has ended."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"rows": rows, "passes": passes}) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
-        return [float(s) for s in self._read()["seconds"]]
+        answer = self._read()
+        if "error" in answer:
+            raise PeerMissing(answer["error"])
+        return answer
 
     def close(self) -> None:
         if self._process.stdin is not None:
@@ -56,9 +62,20 @@ class Peer:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            return {"error": "the peer process ended", "seconds": []}
+            return {"error": "the peer process ended"}
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+class Peer(PeerProcess):
+    """Passes of llama.cpp."""
+
+    def __init__(self, python: str, gguf: Path, threads: int) -> None:
+        super().__init__("bench.peer", python, gguf, threads)
+
+    def seconds(self, rows: int, passes: int) -> list[float]:
+        """Durations of `passes` batches of `rows` tokens; with one row, of consecutive decode steps."""
+        return [float(s) for s in self.ask({"rows": rows, "passes": passes})["seconds"]]
 
 
 def _open(gguf: str, threads: int) -> Any:
@@ -95,9 +112,10 @@ def _measure(llama: Any, rows: int, passes: int) -> list[float]:
     return seconds
 
 
-def _serve(gguf: str, threads: int) -> None:
+def serve(load: Callable[[], Any], answer: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> None:
+    """The other end of a PeerProcess: what `load` gives answers each line."""
     try:
-        llama = _open(gguf, threads)
+        loaded = load()
         import llama_cpp
 
         print(json.dumps({"version": str(llama_cpp.__version__)}), flush=True)
@@ -105,9 +123,11 @@ def _serve(gguf: str, threads: int) -> None:
         print(json.dumps({"error": f"llama-cpp-python: {error}"}), flush=True)
         return
     for line in sys.stdin:
-        request = json.loads(line)
-        print(json.dumps({"seconds": _measure(llama, request["rows"], request["passes"])}), flush=True)
+        print(json.dumps(answer(loaded, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]))
+    serve(
+        lambda: _open(sys.argv[1], int(sys.argv[2])),
+        lambda llama, request: {"seconds": _measure(llama, request["rows"], request["passes"])},
+    )

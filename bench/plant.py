@@ -1,147 +1,222 @@
-"""A whole plant to be measured: `ringline up` with its own broker, and an MQTT client as its machines."""
+"""Context, verifier and draft as users run them, and a client in the place of the gateway that measures."""
 
 from __future__ import annotations
 
-import contextlib
 import json
+import os
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-import paho.mqtt.client as paho
-import psutil
-from paho.mqtt.enums import CallbackAPIVersion
-
-from bench.memory_limit import MemoryLimit
-from bench.series import Memory, read_memory
-from services.launcher.status import ask_pool, ask_status, missing
-from shared.bus.messages import PoolReply, StatusReply
-from shared.config.errors import RinglineError
-from shared.config.load import load_settings
-
-PATIENCE_S = 600.0
-_SHARED_MEMORY = Path("/dev/shm")
-_PATHS = '[paths]\nruntime = "{home}/run"\nmemory = "{memory}"\ndata = "{home}/data"\n'
-_BROKER = (
-    '[mqtt]\nversion = "3.1.1"\nport = {port}\n[broker]\nenabled = true\nhost = "127.0.0.1"\nport = {port}\n'
+from bench.workloads import Question, Workload
+from shared.bus.client import BusClient
+from shared.bus.endpoints import Endpoints
+from shared.bus.events import Joined, Lost
+from shared.bus.messages import (
+    Finished,
+    Hello,
+    RegisterProfile,
+    Rejected,
+    StatusReply,
+    StatusRequest,
+    Submit,
+    Tokens,
 )
+from shared.config.errors import RinglineError
+from shared.config.load import config_hash, load_settings
+
+_START_S = 60.0
+_ANSWER_S = 120.0  # without a token
+_STOP_S = 20.0
 
 
-class BenchPlant:
-    """`body`: the configuration without paths and broker. Models and weight caches are those of `data`.
+@dataclass
+class Timed:
+    """An answer as its reader saw it. Times are monotonic seconds; `pieces`: arrival and number of tokens."""
 
-    `answers`: what came back on answer topics, by id.
+    question: Question
+    submitted: float
+    tokens: list[int] = field(default_factory=list)
+    pieces: list[tuple[float, int]] = field(default_factory=list)
+    ended: float = 0.0
+    finished: Finished | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A plant. `commands`: what is run instead of a service of that name, without `--config FILE`."""
+
+    name: str
+    data: Path  # models and weight caches
+    target: str
+    draft: str | None
+    threads: int
+    sources: tuple[str, ...] = ()  # of drafts; empty: no draft service
+    verifier: dict[str, Any] = field(default_factory=dict)  # settings
+    drafting: dict[str, Any] = field(default_factory=dict)  # settings
+    max_sequences: int = 8
+    commands: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Plant:
+    """Processes from `__enter__` to `__exit__`. RinglineError when one of them does not do its part.
+
+    `home` is where it keeps its data (history included); it outlives the plant.
     """
 
-    def __init__(self, data: Path, body: str, limit: MemoryLimit | None = None) -> None:
-        self._home = Path(tempfile.mkdtemp(prefix="ringline-"))
-        self._memory = _SHARED_MEMORY / self._home.name
-        self._port = _free_port()
-        self._limit = limit
-        (self._home / "data").mkdir(mode=0o700)
-        for name in ("models", "cache"):
-            (self._home / "data" / name).symlink_to((data / name).resolve())
-        self._config = self._home / "ringline.toml"
-        head = _PATHS.format(home=self._home, memory=self._memory) + _BROKER.format(port=self._port)
-        self._config.write_text(head + body, encoding="utf-8")
-        self._settings = load_settings(self._config)
-        self._log = self._home / "up.log"
-        self.answers: dict[str, dict[str, Any]] = {}
-        self.dead: list[dict[str, Any]] = []  # dead letters
+    def __init__(self, setup: Setup, home: Path) -> None:
+        self.setup = setup
+        self._home = home
+        self._runtime = Path(tempfile.mkdtemp(prefix="rl"))
+        self._memory = Path("/dev/shm") / self._runtime.name
+        self._log = home / "services.log"
+        self._link_models()
+        config = home / "ringline.toml"
+        config.write_text(_config(setup, home, self._runtime / "run", self._memory), encoding="utf-8")
+        self._config = config
+        self._settings = load_settings(config)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        endpoints = Endpoints.of(self._settings.paths)
+        digest = config_hash(self._settings)
+        now = time.monotonic_ns()
+        self._bus = BusClient(
+            endpoints, Hello(role="gateway", incarnation=now, pid=os.getpid(), config_hash=digest)
+        )
+        self._status = BusClient(endpoints, Hello(role="status", incarnation=now, pid=os.getpid()))
 
-    def __enter__(self) -> BenchPlant:
-        command = [sys.executable, "-m", "services.launcher", "up", "--config", str(self._config)]
-        with self._log.open("wb") as log:
-            wrapped = self._limit.wrap(command) if self._limit else command
-            self._up = subprocess.Popen(wrapped, stdout=log, stderr=log)
+    def __enter__(self) -> Plant:
         try:
-            self.wait(lambda: "connected to the broker" in self.log() and self._alive(), "the four services")
-            self._client = self._connect()
+            self._start()
         except BaseException:
-            self._stop()
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._client.disconnect()
-        self._client.loop_stop()
-        self._stop()
+    def __exit__(self, *_: object) -> None:
+        self._bus.close("done")
+        self._status.close("done")
+        for process in reversed(self._processes.values()):
+            process.terminate()
+        for process in self._processes.values():
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(_STOP_S)
+        shutil.rmtree(self._runtime, ignore_errors=True)
+        shutil.rmtree(self._memory, ignore_errors=True)
 
-    def publish(self, topic: str, payload: str) -> None:
-        self._client.publish(topic, payload, qos=1)
+    def _link_models(self) -> None:
+        self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name in ("models", "cache"):
+            link = self._home / name
+            if not link.is_symlink():
+                link.symlink_to((self.setup.data / name).absolute())
 
-    def wait(self, condition: Callable[[], object], what: str) -> None:
-        """RinglineError with the end of the log when it takes too long or the plant has ended."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            if time.monotonic() > deadline or self._up.poll() is not None:
-                raise RinglineError(f"waited in vain for {what}; the plant's log ends: {self.log()[-500:]}")
-            time.sleep(0.1)
+    def _start(self) -> None:
+        services = ["context", "verifier", *(["draft"] if self.setup.sources else [])]
+        for name in services:
+            command = self.setup.commands.get(name, ["-m", f"services.{name}"])
+            with self._log.open("ab") as log:
+                self._processes[name] = subprocess.Popen(
+                    [sys.executable, *command, "--config", str(self._config)], stdout=log, stderr=log
+                )
+        self._bus.start()
+        self._status.start()
+        self._wait_joined(set(services) - {"context"})
 
-    def pids(self) -> dict[str, int]:
-        """By service; the launcher's own too."""
-        found = {"launcher": self._up.pid}
-        with contextlib.suppress(psutil.NoSuchProcess):
-            for child in psutil.Process(self._up.pid).children():
-                named = [word for word in child.cmdline() if word.startswith("services.")]
-                if named:
-                    found[named[0].rpartition(".")[2]] = child.pid
-        return found
+    def _wait_joined(self, roles: set[str]) -> None:
+        deadline = time.monotonic() + _START_S
+        if not isinstance(self._bus.receive(_START_S), Joined):
+            raise self._silent("context does not answer")
+        while True:
+            self._status.send(StatusRequest())
+            item = self._status.receive(0.5)
+            if isinstance(item, StatusReply) and roles <= {s.role for s in item.services if s.alive}:
+                return
+            if time.monotonic() > deadline:
+                raise self._silent(f"{' and '.join(sorted(roles))} not alive after {_START_S:.0f} s")
 
-    def memory(self) -> dict[str, Memory]:
-        return {name: read_memory(pid) for name, pid in self.pids().items()}
+    def _silent(self, what: str) -> RinglineError:
+        return RinglineError(f"the plant {self.setup.name}: {what}; see {self._log}")
 
-    def status(self) -> StatusReply:
-        return ask_status(self._settings, 10.0)
+    # --- questions ---
 
-    def pool(self) -> PoolReply:
-        return ask_pool(self._settings, 10.0)
+    def register(self, workload: Workload) -> None:
+        """The profiles; their prefixes are computed before the first question is."""
+        for name, tokens in workload.prefixes.items():
+            profile = next(q.profile for q in workload.questions if q.profile.name == name)
+            self._bus.send(RegisterProfile(profile=name, tokens=tokens, window=profile.window))
 
-    def log(self) -> str:
-        return self._log.read_text(encoding="utf-8", errors="replace")
+    def ask(self, questions: Sequence[Question], workload: Workload, company: int = 1) -> list[Timed]:
+        """Ask in order, at most `company` at a time; answers in the order of the questions."""
+        waiting = list(reversed(questions))
+        asked: dict[str, Timed] = {}
+        open_: set[str] = set()
+        while waiting or open_:
+            while waiting and len(open_) < company:
+                question = waiting.pop()
+                asked[question.id] = self._submit(question, workload)
+                open_.add(question.id)
+            self._take(asked, open_)
+        return [asked[question.id] for question in questions]
 
-    def _alive(self) -> bool:
-        with contextlib.suppress(RinglineError):
-            return not missing(self.status())
-        return False
+    def _submit(self, question: Question, workload: Workload) -> Timed:
+        submit = Submit(
+            request_id=question.id,
+            profile=question.profile.name,
+            tokens=question.tokens,
+            max_tokens=question.profile.max_tokens,
+            stop_tokens=workload.stop_tokens,
+            severity=question.severity,
+        )
+        self._bus.send(submit)
+        return Timed(question, time.monotonic())
 
-    def _stop(self) -> None:
-        self._up.send_signal(signal.SIGTERM)
-        try:
-            self._up.wait(60)
-        finally:
-            self._up.kill()
-            shutil.rmtree(self._home, ignore_errors=True)
-            shutil.rmtree(self._memory, ignore_errors=True)
+    def _take(self, asked: dict[str, Timed], open_: set[str]) -> None:
+        item = self._bus.receive(_ANSWER_S)
+        now = time.monotonic()
+        match item:
+            case Tokens(request_id=name, index=index, tokens=tokens):
+                answer = asked[name]
+                if index != len(answer.tokens):
+                    raise self._silent(f"the answer {name} has a gap")
+                answer.tokens += tokens
+                answer.pieces.append((now, len(tokens)))
+            case Finished(request_id=name):
+                asked[name].finished, asked[name].ended = item, now
+                open_.discard(name)
+                if item.reason not in ("stop", "length"):
+                    raise self._silent(f"the answer {name} ended with {item.reason}: {item.detail}")
+            case Rejected(reason=reason):
+                raise self._silent(f"a question was refused: {reason}")
+            case Lost(reason=reason):
+                raise self._silent(f"context was lost: {reason}")
+            case None:
+                raise self._silent(f"no token for {_ANSWER_S:.0f} s")
+            case _:
+                pass
 
-    def _connect(self) -> paho.Client:
-        client = paho.Client(CallbackAPIVersion.VERSION2, "ringline-bench", protocol=paho.MQTTv311)
-        client.on_connect = lambda client, *_: client.subscribe([("plant/+/answer", 1), ("ringline/#", 1)])
-        client.on_message = lambda _c, _u, message: self._arrived(message.topic, json.loads(message.payload))
-        client.max_queued_messages_set(0)
-        client.connect("127.0.0.1", self._port)
-        client.loop_start()
-        return client
 
-    def _arrived(self, topic: str, payload: dict[str, Any]) -> None:
-        if topic.startswith("plant/"):
-            self.answers[str(payload["id"])] = payload
-        else:
-            self.dead.append(payload)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _config(setup: Setup, home: Path, runtime: Path, memory: Path) -> str:
+    """JSON's strings, numbers and lists are TOML's."""
+    verifier = {"threads": setup.threads} | setup.verifier
+    draft = {"sources": list(setup.sources) or ["retrieval"]} | setup.drafting
+    sections: dict[str, dict[str, Any]] = {
+        "paths": {"runtime": str(runtime), "memory": str(memory), "data": str(home.absolute())},
+        "models": {"target": setup.target, "draft": setup.draft or ""},
+        "context": {"max_sequences": setup.max_sequences},
+        "verifier": verifier,
+        "draft": draft,
+        "log": {"level": "info"},
+    }
+    return "\n".join(
+        f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+        for name, values in sections.items()
+    )

@@ -31,8 +31,9 @@ class Post:
         for role in _WRITERS:
             self._send(role, message)
 
-    def close(self, seq: int, reason: str) -> None:
-        self.writers(SeqClose(seq=seq, reason=reason))
+    def close(self, seq: int, reason: str, last: list[int] | None = None) -> None:
+        """`last`: tokens of the commit that ended it."""
+        self.writers(SeqClose(seq=seq, reason=reason, tokens=last or []))
 
     def reject(self, request_id: str, reason: str, retry_after_s: float | None) -> None:
         _log.warning("request refused", request=request_id, reason=reason, retry_after_s=retry_after_s)

@@ -203,14 +203,14 @@ class Sessions:
             tokens = Tokens(request_id=sequence.request_id, index=index, tokens=commit.tokens)
             self._post.gateway(tokens)
         if finish is not None:
-            self._complete(sequence, finish)
+            self._complete(sequence, finish, commit.tokens)
         elif sequence.kind == "stream" and not sequence.pending and self.admitting.asked(sequence.stream):
             self.admit()
 
-    def _complete(self, sequence: Sequence, finish: FinishReason) -> None:
+    def _complete(self, sequence: Sequence, finish: FinishReason, last: list[int]) -> None:
         if sequence.kind == "request":
             self.admitting.took(self._clock() - sequence.started)
-            self._finish(sequence, finish)
+            self._finish(sequence, finish, last=last)
             return
         self.profiles.computed(sequence)
         _log.info("prefix pinned", profile=sequence.profile, tokens=sequence.kv_len)
@@ -228,15 +228,17 @@ class Sessions:
 
     # --- ends and replays ---
 
-    def _finish(self, sequence: Sequence, reason: FinishReason, detail: str = "") -> None:
-        self._end(sequence, reason)
+    def _finish(
+        self, sequence: Sequence, reason: FinishReason, detail: str = "", last: list[int] | None = None
+    ) -> None:
+        self._end(sequence, reason, last)
         if sequence.followed:
             self._post.gateway(finished(sequence, detail))
         self.admit()
 
-    def _end(self, sequence: Sequence, reason: FinishReason) -> None:
+    def _end(self, sequence: Sequence, reason: FinishReason, last: list[int] | None = None) -> None:
         self.ledger.close(sequence, reason)
-        self._post.close(sequence.seq, reason)
+        self._post.close(sequence.seq, reason, last)
 
     def _known(self, submit: Submit) -> bool:
         """Whether the request is live, paused or just finished. If so, what was said is said again."""

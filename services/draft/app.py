@@ -13,6 +13,8 @@ from services.draft.cpu_model import CpuDrafter, Outbox
 from services.draft.loop import Loop
 from services.draft.mailbox import Mailbox
 from services.draft.npu import describe_npu
+from services.draft.pacing import Pacing
+from services.draft.plant import open_plant
 from services.draft.worker import Worker
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
@@ -39,14 +41,20 @@ def main(settings: Settings, stop: Event) -> int:
     plane = info.plane if info is not None else (0, 0, 0)
     pool = partial(attach, settings.paths.memory, "draft", plane, settings.context.kv)
     worker = _worker(settings, mailbox, bus) if mailbox is not None else None
-    loop = Loop(bus, "retrieval" in settings.draft.sources, mailbox, pool)
+    pacing = Pacing(drafting=not _contends(settings))
+    plant, history = open_plant(settings)
+    loop = Loop(bus, plant, mailbox, pool, pacing)
     bus.start()
+    if history is not None:
+        history.start()
     if worker is not None:
         worker.start()
     try:
         loop.run(stop)
     finally:
         bus.close("stopped")
+        if history is not None:
+            history.stop(_STOP_S)
         if worker is not None:
             worker.stop(_STOP_S)
     return 0
@@ -90,7 +98,11 @@ def _worker(settings: Settings, mailbox: Mailbox, bus: BusClient) -> Worker:
         context = settings.context
         return CpuDrafter(model, options.depth, context.max_sequences, outbox, context.kv)
 
-    return Worker(make, mailbox, nice=shares_cores(settings, cpus, len(os.sched_getaffinity(0))))
+    return Worker(make, mailbox, nice=_contends(settings))
+
+
+def _contends(settings: Settings) -> bool:
+    return shares_cores(settings, plan_for_this_machine(settings), len(os.sched_getaffinity(0)))
 
 
 def shares_cores(settings: Settings, cpus: CpuPlan, cores: int) -> bool:

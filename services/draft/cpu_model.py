@@ -3,7 +3,8 @@
 One step is one forward pass: either a chunk of tokens that a sequence is behind with (which goes into its
 plane), or the likeliest leaf of every sequence that is up to date. Between steps the newest states are
 taken, so the drafter is never more than a step behind and skips what was decided meanwhile. It runs ahead:
-it does not wait for the verdict on what it has proposed, and what survives the verdict keeps its K/V.
+it does not wait for the verdict on what it has proposed, and what survives the verdict keeps its K/V. When
+many sequences want drafts they take turns: who has few nodes ahead comes first, severe ones come more often.
 """
 
 from __future__ import annotations
@@ -13,22 +14,25 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
 from services.draft.mailbox import Item
-from services.draft.sequences import DraftSequence, Leaf
+from services.draft.sequences import DraftSequence, Leaf, turn
 from shared.bus.messages import PlaneFilled, Proposal, SeqAppend, SeqClose, SeqOpen, SeqState, Source
 from shared.config.settings import KvFormat
 from shared.kv import DRAFT_PLANE
 from shared.native import KvPool, Model, Scratch
+from shared.tree import Survival
 
 CHUNK = 32  # tokens of a catch-up step: short, because news waits for its end
 WIDTH = 2  # children of a leaf
 FLOOR = math.log(0.05)  # a path less likely than this is not drafted further
 LEAST_CHILD = math.log(0.1)  # a second child less likely than this is not proposed
+MOST_LEAVES = 4  # of a step: so many rows cost little more than one
 _PROPOSAL_NODES = 32
 
 _log = structlog.get_logger()
@@ -57,11 +61,12 @@ class CpuDrafter:
     ) -> None:
         self._depth = depth
         self._outbox = outbox
-        self._max_leaves = max_sequences
-        self._scratch = Scratch(model, CHUNK + max_sequences * (2 * depth + 2), max_sequences, kv)
+        self._scratch = Scratch(model, CHUNK + max_sequences * (2 * depth + 2), MOST_LEAVES, kv)
         self._pool: KvPool | None = None
         self._sequences: dict[int, DraftSequence] = {}
         self._chunk_next = False
+        self.drafted = 0  # nodes computed since start
+        self.survival = Survival()
 
     # --- news ---
 
@@ -107,7 +112,11 @@ class CpuDrafter:
             raise ValueError("a state is missing")
         if not new or not sequence.answers:
             return
+        refuted, nodes = sequence.trie.refuted_by(new), sequence.ahead
         path, survives = sequence.walk(new)
+        if refuted and nodes:
+            used = len(path) - (not survives) if path else 0
+            self.survival.add(nodes, used, sequence.ahead)
         if not path:
             return
         slots = np.array(path, np.int32)
@@ -131,8 +140,8 @@ class CpuDrafter:
 
     def _leaves(self) -> list[tuple[DraftSequence, Leaf]]:
         current = [s for s in self._sequences.values() if s.answers and s.behind == 0]
-        found = [(s, leaf) for s in current if (leaf := s.leaf(self._depth, FLOOR)) is not None]
-        return found[: self._max_leaves]
+        leaves = ((s, s.leaf(self._depth, FLOOR)) for s in sorted(current, key=turn))
+        return list(islice(((s, leaf) for s, leaf in leaves if leaf is not None), MOST_LEAVES))
 
     def _catch_up(self, sequence: DraftSequence) -> None:
         n = min(CHUNK, sequence.behind, sequence.room)
@@ -154,6 +163,7 @@ class CpuDrafter:
         logits = self._scratch.logits()
         for i, (sequence, leaf) in enumerate(leaves):
             sequence.computed(leaf, first + i)
+            self.drafted += 1
             sequence.grow(leaf, *likeliest(logits[i]))
             self._propose(sequence)
 

@@ -10,14 +10,16 @@ from threading import Event
 import structlog
 
 from services.draft.mailbox import Mailbox
-from services.draft.retrieval import Confidence, Retrieval
+from services.draft.pacing import Pacing
+from services.draft.plant import Plant
+from services.draft.retrieval import Retrieval
 from shared.bus.client import BusClient
 from shared.bus.events import Joined, Lost
 from shared.bus.messages import Message, Proposal, SeqAppend, SeqClose, SeqOpen, SeqReleased, SeqState
 from shared.kv import Attached, LatePool
 
 IDLE_S = 0.2  # how long an idle loop sleeps before it looks at its stop event
-PROPOSAL_NODES = 48
+_COMPLETE = ("stop", "length")  # how an answer ends that others may draft from
 
 _log = structlog.get_logger()
 
@@ -32,16 +34,24 @@ class Followed:
 
 
 class Loop:
-    """`mailbox` leads to the CPU source, None without one; `attach` maps the pool it writes to."""
+    """`plant` is what retrieval drafts from, `mailbox` leads to the CPU source: None without that source.
+
+    `attach` maps the pool that the CPU source writes to, `pacing` says when it is to work.
+    """
 
     def __init__(
-        self, bus: BusClient, retrieval: bool, mailbox: Mailbox | None, attach: Callable[[], Attached]
+        self,
+        bus: BusClient,
+        plant: Plant | None,
+        mailbox: Mailbox | None,
+        attach: Callable[[], Attached],
+        pacing: Pacing,
     ) -> None:
         self._bus = bus
-        self._retrieval = retrieval
+        self._plant = plant
         self._mailbox = mailbox
+        self._pacing = pacing
         self._pool = LatePool(attach)
-        self._confidence = Confidence()
         self._followed: dict[int, Followed] = {}
 
     def run(self, stop: Event) -> None:
@@ -55,9 +65,11 @@ class Loop:
                 self._take(item)
             if self._mailbox is not None:
                 self._look_for_pool(self._mailbox)
+                self._mailbox.pause(not self._pacing.drafting)
 
     def _join(self, generation: int) -> None:
         self._followed.clear()
+        self._pacing.forget()
         if self._mailbox is not None:
             self._pool.joined(generation, time.monotonic())
             if self._pool.attached is not None:
@@ -68,6 +80,7 @@ class Loop:
 
     def _lose(self, reason: str) -> None:
         self._followed.clear()
+        self._pacing.forget()
         self._pool.lost()
         if self._mailbox is not None:
             self._mailbox.forget()
@@ -95,11 +108,11 @@ class Loop:
     def _open(self, snapshot: SeqOpen) -> None:
         if self._mailbox is not None and self._pool.attached is not None:
             self._mailbox.put(snapshot)
-        if self._retrieval and snapshot.max_tokens > 0:
-            source = Retrieval(snapshot.tokens, self._confidence)
-            self._followed[snapshot.seq] = Followed(
-                snapshot.epoch, snapshot.first + len(snapshot.tokens), source
-            )
+        if snapshot.max_tokens > 0:
+            self._pacing.opened(snapshot.seq)
+        if self._plant is not None and snapshot.max_tokens > 0:
+            known = snapshot.first + len(snapshot.tokens)
+            self._followed[snapshot.seq] = Followed(snapshot.epoch, known, Retrieval(snapshot, self._plant))
             self._propose(snapshot.seq)
 
     def _state(self, state: SeqState) -> None:
@@ -108,6 +121,7 @@ class Loop:
             self._follow(followed, state)
         if self._mailbox is not None:
             self._mailbox.put(state)
+        self._pacing.arrived(state.seq, len(state.tokens), time.monotonic())
 
     def _follow(self, followed: Followed, state: SeqState) -> None:
         if state.epoch != followed.epoch + 1:
@@ -121,22 +135,26 @@ class Loop:
             self._propose(state.seq)
 
     def _close(self, message: SeqClose) -> None:
-        self._followed.pop(message.seq, None)
+        followed = self._followed.pop(message.seq, None)
+        if followed is not None and message.reason in _COMPLETE:
+            followed.source.advance(message.tokens)
+            followed.source.finished()
+        self._pacing.closed(message.seq)
         if self._mailbox is not None:
             self._mailbox.put(message)
         self._bus.send(SeqReleased(seq=message.seq))
 
     def _propose(self, seq: int) -> None:
         followed = self._followed[seq]
-        best = followed.source.draft(followed.known).best(PROPOSAL_NODES)
-        if len(best) > 0:
+        tokens, parents, sources, logq = followed.source.draft()
+        if tokens:
             self._bus.propose(
                 Proposal(
                     seq=seq,
                     base=followed.known,
-                    tokens=best.tokens,
-                    parents=best.parents,
-                    sources=[node.source for node in best.nodes],
-                    logq=[node.logq for node in best.nodes],
+                    tokens=tokens,
+                    parents=parents,
+                    sources=sources,
+                    logq=logq,
                 )
             )

@@ -10,6 +10,9 @@ from typing import TypeAlias
 from shared.bus.messages import SeqAppend, SeqClose, SeqOpen, SeqState
 from shared.native import KvPool
 
+MOST_BEHIND = 512  # tokens that a sequence may be behind with while the reader is paused; then it is given up
+_PAUSE_S = 1.0  # how often a paused reader looks whether it still is
+
 Item: TypeAlias = SeqOpen | SeqState | SeqAppend | SeqClose | KvPool
 
 
@@ -17,13 +20,16 @@ class Mailbox:
     """Ordered, and bounded by what is alive, however long the reader takes.
 
     What is queued for a sequence that is closed or opened anew is dropped, and everything when the pool
-    changes. A closed sequence leaves a message only if the reader has it.
+    changes. A closed sequence leaves a message only if the reader has it. While the reader is paused it
+    sleeps, and a sequence that it would then have much to catch up with is closed for it.
     """
 
     def __init__(self) -> None:
         self._items: list[Item] = []
         self._changed = Condition()
         self._closed = False
+        self._paused = False
+        self._behind: dict[int, int] = {}  # tokens queued for a sequence since the pause began
         self._with_reader: set[int] = set()  # sequences that the reader has been told of
         self._ended: set[int] = set()  # of these, what is over without the reader knowing it yet
 
@@ -31,7 +37,8 @@ class Mailbox:
         with self._changed:
             if not self._closed:
                 self._put(item)
-                self._changed.notify()
+                if not self._paused:
+                    self._changed.notify()
 
     def forget(self) -> None:
         """Every sequence is over; nothing is drafted until a pool is put."""
@@ -41,6 +48,14 @@ class Mailbox:
                 self._put(SeqClose(seq=seq, reason="context lost"))
             self._changed.notify()
 
+    def pause(self, paused: bool) -> None:
+        """Whether the reader is to sleep, whatever is queued."""
+        with self._changed:
+            if paused != self._paused:
+                self._paused = paused
+                self._behind.clear()
+                self._changed.notify()
+
     def close(self) -> None:
         """No more is taken or kept."""
         with self._changed:
@@ -49,8 +64,10 @@ class Mailbox:
             self._changed.notify()
 
     def take(self, timeout_s: float) -> list[Item] | None:
-        """Everything there is, after waiting for it `timeout_s` at most; None: closed."""
+        """Everything there is, after `timeout_s` at most or until a pause ends; None: closed."""
         with self._changed:
+            while self._paused and not self._closed:
+                self._changed.wait(_PAUSE_S)
             if not self._items and not self._closed and timeout_s > 0:
                 self._changed.wait(timeout_s)
             if self._closed:
@@ -71,10 +88,16 @@ class Mailbox:
             yield seq not in self._ended
 
     def _put(self, item: Item) -> None:
+        if self._paused and isinstance(item, SeqState | SeqAppend):
+            behind = self._behind[item.seq] = self._behind.get(item.seq, 0) + len(item.tokens)
+            if behind > MOST_BEHIND:
+                self._put(SeqClose(seq=item.seq, reason="left behind"))
+                return
         if isinstance(item, KvPool):
             self._items.clear()
             self._ended |= self._with_reader
         elif not isinstance(item, SeqState | SeqAppend):
+            self._behind.pop(item.seq, None)
             self._items = [i for i in self._items if isinstance(i, KvPool) or i.seq != item.seq]
         if isinstance(item, SeqClose):
             if item.seq not in self._with_reader:

@@ -10,6 +10,7 @@ Kept are the tokens from `first` on: those that were not in the plane when the s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -28,6 +29,23 @@ class Leaf:
     token: int
     parent: int  # scratch slot
     node: Node | None
+
+
+class Waiting(Protocol):
+    """A sequence that wants drafts."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def severity(self) -> int: ...
+    @property
+    def ahead(self) -> int:
+        """Drafted tokens that are computed."""
+
+
+def turn(sequence: Waiting) -> tuple[float, int, int]:
+    """Sort key of whose turn it is: few nodes ahead first, severe ones counted as if they had fewer."""
+    return sequence.ahead / (1 + sequence.severity), -sequence.severity, sequence.seq
 
 
 class DraftSequence:
@@ -58,6 +76,11 @@ class DraftSequence:
     def behind(self) -> int:
         """Tokens to compute before drafting can begin: all but the root, all when nothing is drafted."""
         return self.known - int(self.answers) - self.view.length
+
+    @property
+    def ahead(self) -> int:
+        """Drafted tokens that are computed."""
+        return sum(node.tag != NOT_COMPUTED for node in self.trie.nodes())
 
     @property
     def room(self) -> int:

@@ -30,6 +30,7 @@ from shared.config.service import EXIT_REFUSED
 from shared.config.settings import Settings
 from shared.config.signals import stop_on_signals
 from shared.config.stderr import outlive_stderr
+from shared.lexicon.cli import app as lexicon
 from shared.model.cli import app as models
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(models, name="models", help="Models: list, fetch, verify.")
+app.add_typer(lexicon, name="lexicon", help="The plant's lexicon: build it from its texts.")
 
 EXIT_NOT_ALIVE = 1
 Config = Annotated[Path, typer.Option("--config", help="The plant's ringline.toml.")]

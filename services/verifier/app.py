@@ -11,6 +11,9 @@ from threading import Event
 import structlog
 
 from services.verifier.batch import Limits
+from services.verifier.budget import Budget
+from services.verifier.calibration import Calibration
+from services.verifier.cost import PassCost
 from services.verifier.deferral import Deferral
 from services.verifier.engine import Engine
 from services.verifier.loop import Loop
@@ -38,7 +41,8 @@ def main(settings: Settings, stop: Event) -> int:
     deferral = Deferral(options.node_budget, options.max_wait_ms / 1000, file.info.phrase_ends)
     bus = BusClient(Endpoints.of(settings.paths), _hello(settings, file.info, incarnation), proposals="bind")
     pool = partial(attach, settings.paths.memory, "verifier", file.info.plane, settings.context.kv)
-    loop = Loop(bus, Engine(model, limits, settings.context.kv), limits, deferral, pool)
+    budget = Budget(PassCost(limits.pass_nodes), Calibration())
+    loop = Loop(bus, Engine(model, limits, settings.context.kv), limits, budget, deferral, pool)
     gc.freeze()  # what is loaded now stays: later collections need not look at it
     try:
         bus.start()

@@ -10,7 +10,6 @@ The scratch is cleared before every pass, so a node's index in the pass is its s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -18,15 +17,12 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from services.verifier.budget import Offer, Spread
 from shared.config.settings import Verifier
-from shared.tree import Selection, TokenTrie
-
-# A pass of eight rows costs about 2.7 of one row, 0.24 for each more. A node that is right less often costs
-# more than it brings, so it is left out even where the budget has room for it.
-MIN_SCORE = math.log(0.2)
+from shared.tree import Selection
 
 
-class Candidate(Protocol):
+class Candidate(Offer, Protocol):
     """What composing needs to know of a sequence."""
 
     @property
@@ -45,16 +41,14 @@ class Candidate(Protocol):
     def pending(self) -> int:
         """Known tokens that are not computed yet."""
 
-    @property
-    def room(self) -> int:
-        """Positions behind the computed ones that have a block."""
-
-    @property
-    def answer_left(self) -> int: ...
-    @property
-    def trie(self) -> TokenTrie: ...
     def pending_tokens(self, n: int) -> NDArray[np.int32]:
         """The first n of the pending tokens."""
+
+
+class Spreading(Protocol):
+    """Chooses the drafts of a pass (services.verifier.budget)."""
+
+    def spread(self, offers: Sequence[Offer], each: int, nodes: int, chunk: int) -> Spread: ...
 
 
 C = TypeVar("C", bound=Candidate)
@@ -65,7 +59,6 @@ class Limits:
     node_budget: int  # draft nodes of one sequence
     pass_nodes: int  # tree nodes of all sequences, roots included
     prefill_chunk: int
-    min_score: float = MIN_SCORE
 
     @staticmethod
     def of(settings: Verifier) -> Limits:
@@ -97,11 +90,25 @@ class Tree(Generic[C]):
 
 @dataclass(slots=True)
 class Plan(Generic[C]):
+    """`tokens` are what its trees are expected to bring, `cost` what it is expected to take (one row: 1)."""
+
     chunk: Chunk[C] | None = None
     trees: list[Tree[C]] = field(default_factory=list)
+    tokens: float = 0.0
+    cost: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """Tree nodes, roots included."""
+        return len(self.trees) + sum(len(tree.drafts) for tree in self.trees)
+
+    @property
+    def attended(self) -> int:
+        """Visible positions of every tree node, summed."""
+        return sum((1 + len(tree.drafts)) * tree.sequence.visible for tree in self.trees)
 
 
-def compose(ready: Sequence[C], limits: Limits) -> Plan[C]:
+def compose(ready: Sequence[C], limits: Limits, budget: Spreading) -> Plan[C]:
     """The pass over the sequences that can go on; empty when none has a block for its next position."""
     able = [s for s in ready if s.room > 0]
     plan: Plan[C] = Plan()
@@ -114,25 +121,11 @@ def compose(ready: Sequence[C], limits: Limits) -> Plan[C]:
     decoding = [s for s in able if s.decoding]
     if len(decoding) > limits.pass_nodes:
         decoding = sorted(decoding, key=lambda s: s.last_pass)[: limits.pass_nodes]
-    plan.trees = share([Tree(s, pick(s, limits)) for s in decoding], limits.pass_nodes - len(decoding))
+    free = limits.pass_nodes - len(decoding)
+    spread = budget.spread(decoding, limits.node_budget, free, plan.chunk.length if plan.chunk else 0)
+    plan.trees = [Tree(s, drafts) for s, drafts in zip(decoding, spread.drafts, strict=True)]
+    plan.tokens, plan.cost = spread.tokens, spread.cost
     return plan
-
-
-def pick(sequence: Candidate, limits: Limits) -> Selection:
-    """A sequence's best draft nodes: no deeper than its blocks and its answer still reach."""
-    depth = min(limits.node_budget, sequence.room - 1, sequence.answer_left - 1)
-    return sequence.trie.best(limits.node_budget, depth, limits.min_score)
-
-
-def share(trees: list[Tree[C]], nodes: int) -> list[Tree[C]]:
-    """Give `nodes` draft nodes to the best scores over all trees; each tree keeps its first so many."""
-    if sum(len(tree.drafts) for tree in trees) <= nodes:
-        return trees
-    ranked = sorted((-score, t) for t, tree in enumerate(trees) for score in tree.drafts.scores)
-    kept = [0] * len(trees)
-    for _, t in ranked[:nodes]:
-        kept[t] += 1
-    return [Tree(tree.sequence, tree.drafts.first(n)) for tree, n in zip(trees, kept, strict=True)]
 
 
 class Arrays:

@@ -9,9 +9,11 @@ from threading import Event
 import structlog
 
 from services.verifier.batch import Limits, Plan, compose
+from services.verifier.budget import Budget
 from services.verifier.deferral import Deferral
 from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.sequences import Sequence
+from services.verifier.tally import Tally
 from shared.bus.client import BusClient
 from shared.bus.events import Joined, Lost
 from shared.bus.messages import (
@@ -42,53 +44,64 @@ class Loop:
         bus: BusClient,
         engine: Engine,
         limits: Limits,
+        budget: Budget,
         deferral: Deferral,
         attach: Callable[[], Attached],
     ) -> None:
         self._bus = bus
         self._engine = engine
         self._limits = limits
+        self._budget = budget
         self._deferral = deferral
         self._pool = LatePool(attach)
         self._sequences: dict[int, Sequence] = {}
         self._unopened: set[int] = set()  # came while there was no pool
         self._passes = 0
+        self.tally = Tally()
         self._waited = False
         self._bad_proposal = SparseWarning("proposal dropped")
 
     def run(self, stop: Event) -> None:
         while not stop.is_set():
+            began = time.monotonic()
             self._drain()
-            self._step()
+            self._step(began)
 
-    def _step(self) -> None:
-        plan = compose([s for s in self._sequences.values() if s.runnable], self._limits)
+    def _step(self, began: float) -> None:
+        """One pass, or one wait. `began`: when the work for it did, monotonic seconds."""
+        plan = compose([s for s in self._sequences.values() if s.runnable], self._limits, self._budget)
         if plan.chunk is None and not plan.trees:
             self._look_for_pool()
             self._receive(IDLE_S)
             return
         for tree in plan.trees:
             tree.sequence.mark_ready(tree.drafts)
-        candidates = [(tree.sequence, tree.drafts) for tree in plan.trees]
-        wait_s = self._deferral.wait_s(time.monotonic(), candidates, plan.chunk is not None)
+        wait_s = self._wait_s(plan)
         if wait_s > 0:
             self._waited = True
             self._receive(wait_s)
             return
-        self._pass(plan)
+        self._pass(plan, began)
 
-    def _pass(self, plan: Plan[Sequence]) -> None:
+    def _wait_s(self, plan: Plan[Sequence]) -> float:
+        candidates = [(tree.sequence, tree.drafts) for tree in plan.trees]
+        token_s = self._budget.cost.unit_s * plan.cost / plan.tokens if plan.trees else 0.0
+        return self._deferral.wait_s(time.monotonic(), candidates, plan.chunk is not None, token_s)
+
+    def _pass(self, plan: Plan[Sequence], began: float) -> None:
         self._bus.working(True)
-        started = time.monotonic()
+        rows, attended = plan.rows, plan.attended
+        chunk = plan.chunk.length if plan.chunk is not None else 0
         outcomes = self._engine.run(plan)
         now = time.monotonic()
+        self._budget.cost.observe(now - began, rows, chunk, attended)
         self._passes += 1
+        self.tally.ran(now, rows - len(plan.trees) > 0)
         for outcome in outcomes:
             if isinstance(outcome, Failure):
                 self._fail(outcome.sequence.seq, outcome.sequence.epoch, outcome.reason)
             else:
                 self._report(outcome, now)
-        self._deferral.ran(now - started)
         self._waited = False
         self._bus.working(False)
 
@@ -108,8 +121,14 @@ class Loop:
                 forward_ms=outcome.forward_ms,
             )
         )
+        trie, tokens = sequence.trie, verdict.tokens
+        self._budget.calibration.learn(trie, tokens)
         sequence.learn(outcome.accepted, outcome.drafts, self._waited)
-        sequence.advance(outcome.written, verdict, now)
+        refuted, nodes = trie.refuted_by(tokens), trie.size
+        drafted = sequence.advance(outcome.written, verdict, now)
+        self.tally.sequence(len(tokens), len(outcome.drafts), len(outcome.accepted))
+        if refuted:
+            self.tally.survival.add(nodes, drafted, trie.size)
         sequence.last_pass = self._passes
 
     # --- messages ---

@@ -36,6 +36,7 @@ class Sequence:
         self.view = SequenceView(pool, plane, snapshot.sink, snapshot.ring, snapshot.window)
         self.view.set_blocks(0, np.array(snapshot.blocks, np.int32))
         self.view.length = snapshot.kv_len
+        self._most_visible = snapshot.sink + snapshot.window
         self._pending = np.array(snapshot.tokens[snapshot.kv_len - snapshot.first :], np.int32)
         self._answer_end = snapshot.prompt_len + snapshot.max_tokens
         self._answers = snapshot.max_tokens > 0
@@ -60,6 +61,10 @@ class Sequence:
         return self.view.covered() - self.view.length
 
     @property
+    def visible(self) -> int:
+        return min(self.view.length, self._most_visible)
+
+    @property
     def answer_left(self) -> int:
         return self._answer_end - self.known if self._answers else 0
 
@@ -75,14 +80,17 @@ class Sequence:
         if self.proposed_at is None:
             self.proposed_at = now
 
-    def advance(self, written: int, verdict: Verdict, now: float) -> None:
-        """A commit of this process: `written` positions entered the pool, the verdict's tokens are known."""
+    def advance(self, written: int, verdict: Verdict, now: float) -> int:
+        """A commit of this process: `written` positions entered the pool, the verdict's tokens are known.
+
+        Returns how many of these tokens had been drafted.
+        """
         self.epoch += 1
         self.known += len(verdict.tokens)
         self._pending = np.concatenate((self._pending, np.array(verdict.tokens, np.int32)))[written:]
         self.finished = verdict.finish is not None
-        self.trie.advance(verdict.tokens)
         self.ready_at, self.proposed_at, self._marked = now, None, False
+        return len(self.trie.advance(verdict.tokens))
 
     def mark_ready(self, drafts: Selection) -> None:
         """Remember which drafts were at hand before any waiting: the first call after a commit."""

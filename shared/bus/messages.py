@@ -248,10 +248,14 @@ class SeqAppend(Message):
 
 
 class SeqClose(Message):
-    """The sequence is over. Whoever writes K/V answers with `SeqReleased`, also when it does not know it."""
+    """The sequence is over. Whoever writes K/V answers with `SeqReleased`, also when it does not know it.
+
+    `reason` is the FinishReason of an answer; `tokens` are its last ones, which no SeqState has told.
+    """
 
     seq: SeqId
     reason: Text
+    tokens: Tokens_ = Field(default_factory=list)
 
 
 class SeqReleased(Message):

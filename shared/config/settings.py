@@ -54,8 +54,8 @@ class Verifier(Section):
     threads: Threads = 2
     isa: Word = ""  # "" picks the best the CPU has
     affinity: Affinity = "auto"
-    node_budget: Annotated[int, Field(ge=0, le=64)] = 7  # draft nodes of one sequence in a pass
-    pass_nodes: Annotated[int, Field(ge=1, le=512)] = 32  # tree nodes of all sequences in a pass
+    node_budget: Annotated[int, Field(ge=0, le=64)] = 16  # draft nodes of one sequence in a pass at most
+    pass_nodes: Annotated[int, Field(ge=1, le=512)] = 64  # tree nodes of all sequences in a pass
     prefill_chunk: Annotated[int, Field(ge=1, le=512)] = 64
     max_wait_ms: Annotated[float, Field(ge=0, le=1000)] = 2.0  # how long a proposal may wait for its pass
 
@@ -66,6 +66,15 @@ class Draft(Section):
     isa: Word = ""
     affinity: Affinity = "auto"
     depth: Annotated[int, Field(ge=1, le=32)] = 5  # tokens the CPU model drafts ahead
+    history_tokens: Annotated[int, Field(ge=0, le=1 << 20)] = (
+        131_072  # of finished answers, kept in paths.data
+    )
+    lexicon: FilePath | None = None  # of `ringline lexicon build`; None, in TOML "": none
+
+    @field_validator("lexicon", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: object) -> object:
+        return None if value == "" else value
 
 
 class Mqtt(Section):

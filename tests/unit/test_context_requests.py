@@ -38,6 +38,18 @@ def test_the_answer_ends_at_max_tokens(plant: Plant) -> None:
     assert plant.ledger.live == {}
 
 
+def test_a_closed_answer_comes_with_its_last_tokens_and_a_cancelled_one_without(plant: Plant) -> None:
+    """Draft keeps finished answers, and no SeqState tells what the last commit said."""
+    start(plant, max_tokens=3).commit(7, 8, 9)
+    closed = plant.take("verifier", SeqClose)
+    start(plant, "r2").commit(7, finish="stop")
+    closed += plant.take("verifier", SeqClose)
+    start(plant, "r3").commit(7)
+    plant.sessions.cancel("r3")
+    closed += plant.take("verifier", SeqClose)
+    assert [(m.reason, m.tokens) for m in closed] == [("length", [7, 8, 9]), ("stop", [7]), ("cancelled", [])]
+
+
 def test_submitting_a_live_request_again_replays_its_tokens_from_the_first(plant: Plant) -> None:
     decoder = start(plant)
     decoder.commit(7)

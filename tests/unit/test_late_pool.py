@@ -12,7 +12,11 @@ import structlog
 
 from services.draft.loop import Loop as DraftLoop
 from services.draft.mailbox import Mailbox
+from services.draft.pacing import Pacing
 from services.verifier.batch import Limits
+from services.verifier.budget import Budget
+from services.verifier.calibration import Calibration
+from services.verifier.cost import PassCost
 from services.verifier.deferral import Deferral
 from services.verifier.engine import Engine
 from services.verifier.loop import Loop
@@ -94,7 +98,8 @@ def test_a_pool_of_another_generation_is_not_used(pool: KvPool) -> None:
 
 def verifier(bus: Bus, attach: Callable[[], Attached]) -> Loop:
     limits = Limits(7, 32, 64)
-    return Loop(cast(BusClient, bus), cast(Engine, OneToken()), limits, Deferral(7, 0.0), attach)
+    budget = Budget(PassCost(limits.pass_nodes), Calibration())
+    return Loop(cast(BusClient, bus), cast(Engine, OneToken()), limits, budget, Deferral(7, 0.0), attach)
 
 
 def test_the_verifier_asks_for_the_sequences_that_came_before_its_pool(
@@ -108,13 +113,13 @@ def test_the_verifier_asks_for_the_sequences_that_came_before_its_pool(
     loop._drain()
     assert bus.sent == [SeqReleased(seq=2)]
     source.pool = pool
-    loop._step()
+    loop._step(0.0)
     asked = bus.sent[1]
     assert isinstance(asked, Commit)
     assert (len(bus.sent), asked.seq, asked.epoch, asked.written) == (2, 1, 2**53 - 1, 0)
     bus._items.append(snapshot(1, [1, 2]))
     loop._drain()
-    loop._step()
+    loop._step(0.0)
     assert isinstance(bus.sent[2], Commit)
     assert bus.sent[2].tokens == [7]
 
@@ -128,14 +133,14 @@ def test_the_verifier_forgets_what_a_lost_context_had_opened(
     loop = verifier(bus, source)
     loop._drain()
     source.pool = pool
-    loop._step()
+    loop._step(0.0)
     assert bus.sent == []
 
 
 def test_the_drafts_model_gets_no_sequence_without_a_pool_and_none_of_a_lost_context(pool: KvPool) -> None:
     source, mailbox, stop = Source(), Mailbox(), Event()
     bus = Bus(stop, [joined(), snapshot(1, [1, 2])])
-    loop = DraftLoop(cast(BusClient, bus), False, mailbox, source)
+    loop = DraftLoop(cast(BusClient, bus), None, mailbox, source, Pacing(True))
     loop.run(stop)
     assert mailbox.take(0.0) == []
     source.pool = pool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import time
 from collections import deque
 from collections.abc import Sequence as Seq
 from threading import Event
@@ -11,10 +12,16 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
+from services.draft.history import History
 from services.draft.loop import Loop as DraftLoop
 from services.draft.mailbox import Mailbox
+from services.draft.pacing import Pacing
+from services.draft.plant import Plant
 from services.verifier.acceptance import Verdict
 from services.verifier.batch import Limits, Plan
+from services.verifier.budget import Budget
+from services.verifier.calibration import Calibration
+from services.verifier.cost import PassCost
 from services.verifier.deferral import Deferral
 from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.loop import Loop
@@ -71,9 +78,11 @@ class OneToken:
 
     def __init__(self) -> None:
         self.drafts: list[list[int]] = []
+        self.chunks: list[int] = []
 
     def run(self, plan: Plan[Sequence]) -> list[Outcome | Failure]:
         outcomes: list[Outcome | Failure] = []
+        self.chunks.append(plan.chunk.length if plan.chunk is not None else 0)
         for tree in plan.trees:
             self.drafts.append(tree.drafts.tokens)
             outcomes.append(self._outcome(tree.sequence, 1))
@@ -117,32 +126,32 @@ def proposal(seq: int, base: int, tokens: list[int]) -> Proposal:
     )
 
 
+def make_loop(pool: KvPool, bus: Bus, engine: OneToken) -> Loop:
+    limits = Limits(7, 32, 64)
+    budget = Budget(PassCost(limits.pass_nodes), Calibration())
+    client, deferral = cast(BusClient, bus), Deferral(7, 0.0)
+    return Loop(client, cast(Engine, engine), limits, budget, deferral, lambda: Attached(pool, 5))
+
+
 def verify(pool: KvPool, *items: Message | Joined | Lost) -> tuple[Bus, OneToken]:
     stop = Event()
     bus, engine = Bus(stop, items), OneToken()
-    limits = Limits(7, 32, 64)
-    loop = Loop(
-        cast(BusClient, bus), cast(Engine, engine), limits, Deferral(7, 0.0), lambda: Attached(pool, 5)
-    )
-    loop.run(stop)
+    make_loop(pool, bus, engine).run(stop)
     return bus, engine
 
 
 def test_a_sequence_runs_one_commit_ahead_and_then_waits(pool: KvPool) -> None:
     stop = Event()
     bus = Bus(stop, [joined(), snapshot(1, [1, 2, 3])])
-    loop = Loop(
-        cast(BusClient, bus), cast(Engine, OneToken()), Limits(7, 32, 64), Deferral(7, 0.0),
-        lambda: Attached(pool, 5),
-    )  # fmt: skip
+    loop = make_loop(pool, bus, OneToken())
     loop._drain()
     for _ in range(5):
-        loop._step()
+        loop._step(0.0)
     commits = [m for m in bus.sent if isinstance(m, Commit)]
     assert [(c.epoch, c.kv_len, c.written, c.tokens) for c in commits] == [(0, 2, 1, [7]), (1, 3, 1, [7])]
     bus._items.append(state(1, 1, 3, [7]))
     loop._drain()
-    loop._step()
+    loop._step(0.0)
     assert len(bus.sent) == 3
 
 
@@ -167,6 +176,44 @@ def test_bad_proposals_are_few_lines_in_the_log(pool: KvPool) -> None:
     with capture_logs() as lines:
         verify(pool, joined(), snapshot(1, [1, 2, 3]), *[proposal(1, 3, [12, 500])] * 200)
     assert [line["event"] for line in lines].count("proposal dropped") == 1
+
+
+def test_a_prefill_stalls_a_running_answer_by_its_chunk_at_most(pool: KvPool) -> None:
+    """However much is to be computed: every pass also has the next token of the answer."""
+    stop = Event()
+    bus, engine = Bus(stop, [joined(), snapshot(1, [1, 2, 3])]), OneToken()
+    loop = make_loop(pool, bus, engine)
+    prompts = [snapshot(seq, [5] * 100, kv_len=0, blocks=[2, 3, 4, 5, 6, 7, 0], severity=3) for seq in (2, 3)]
+    loop._drain()
+    for epoch in range(5):
+        loop._step(0.0)
+        bus._items.extend([state(1, epoch + 1, 3 + epoch, [7]), *prompts])
+        prompts = []
+        loop._drain()
+    answered = [m.epoch for m in bus.sent if isinstance(m, Commit) and m.seq == 1]
+    assert answered == [0, 1, 2, 3, 4]
+    assert engine.chunks[0] == 0
+    assert all(0 < n <= 64 for n in engine.chunks[1:])
+
+
+def test_the_loop_learns_from_every_pass(pool: KvPool) -> None:
+    """What passes cost, how often drafts are right, and what rejections leave."""
+    stop = Event()
+    drafts = [proposal(1, 3, [7, 7, 8]), proposal(1, 3, [9])]
+    bus = Bus(stop, [joined(), snapshot(1, [1, 2, 3]), *drafts])
+    loop = make_loop(pool, bus, OneToken())
+    loop._drain()
+    loop._step(time.monotonic())
+    assert loop._budget.cost.unit_s > 0.0
+    trie = next(iter(loop._sequences.values())).trie
+    assert trie.best(9).tokens == [7, 8]
+    assert (loop.tally.passes, loop.tally.tokens, loop.tally.survival.rejections) == (1, 1, 0)
+    bus._items.append(proposal(1, 4, [6]))
+    bus._items.append(proposal(1, 4, [6]).model_copy(update={"logq": [-0.01]}))
+    loop._drain()
+    loop._step(time.monotonic())
+    figures = loop.tally.figures()
+    assert (figures["rejections"], figures["used_share"], figures["kept_share"]) == (1, 0.333, 0.333)
 
 
 def test_a_closed_sequence_is_released_also_when_it_is_unknown(pool: KvPool) -> None:
@@ -235,10 +282,13 @@ def test_a_paused_answer_is_computed_again_and_goes_on(pool: KvPool) -> None:
     assert (commits[0].written, commits[0].tokens) == (5, [7])
 
 
-def draft(pool: KvPool, mailbox: Mailbox | None, *items: Message | Joined | Lost) -> Bus:
+def draft(
+    pool: KvPool, mailbox: Mailbox | None, *items: Message | Joined | Lost, plant: Plant | None = None
+) -> Bus:
     stop = Event()
     bus = Bus(stop, items)
-    DraftLoop(cast(BusClient, bus), True, mailbox, lambda: Attached(pool, 5)).run(stop)
+    source = plant or Plant()
+    DraftLoop(cast(BusClient, bus), source, mailbox, lambda: Attached(pool, 5), Pacing(True)).run(stop)
     return bus
 
 
@@ -252,6 +302,24 @@ def test_a_missing_state_stops_retrieval_until_the_next_snapshot(pool: KvPool) -
     again = snapshot(1, [*tokens, 3], epoch=3)
     bus = draft(pool, None, joined(), snapshot(1, tokens), state(1, 2, 6, [3]), state(1, 3, 7, [4]), again)
     assert [p.base for p in bus.proposed] == [6, 7]
+
+
+@pytest.mark.parametrize(("reason", "kept"), [("stop", 1), ("length", 1), ("cancelled", 0), ("preempted", 0)])
+def test_only_finished_answers_enter_the_history(pool: KvPool, reason: str, kept: int) -> None:
+    plant = Plant(History(1000))
+    close = SeqClose(seq=1, reason=reason, tokens=[7, 8])
+    draft(pool, None, joined(), snapshot(1, [1, 2]), state(1, 1, 2, [5, 6]), close, plant=plant)
+    assert plant.history is not None
+    assert [plant.history.index.document(i) for i in range(kept)] == [[1, 2, 5, 6, 7, 8]] * kept
+    assert plant.history.index.documents == kept
+
+
+def test_an_answer_with_a_gap_does_not_enter_the_history(pool: KvPool) -> None:
+    plant = Plant(History(1000))
+    close = SeqClose(seq=1, reason="stop", tokens=[7, 8, 9, 10])
+    draft(pool, None, joined(), snapshot(1, [1, 2]), state(1, 2, 2, [5, 6]), close, plant=plant)
+    assert plant.history is not None
+    assert plant.history.index.documents == 0
 
 
 def test_a_prefix_is_not_drafted_for(pool: KvPool) -> None:

@@ -161,3 +161,39 @@ def test_probabilities_out_of_range_are_clamped() -> None:
     trie = TokenTrie(base=0)
     trie.insert(0, [1, 2, 3], [-1, -1, -1], [0, 0, 0], [math.nan, 5.0, -math.inf])
     assert sorted(trie.best(3).scores) == [LOWEST_LOGQ, LOWEST_LOGQ, 0.0]
+
+
+@given(trees(), st.lists(token_ids, max_size=4))
+def test_tokens_refute_a_trie_when_its_likeliest_children_are_others(tree: Tree, tokens: list[int]) -> None:
+    trie = TokenTrie(base=1)
+    trie.insert(1, *tree)
+    paths = paths_of(trie)
+    expected = False
+    for i, token in enumerate(tokens):
+        prefix = tuple(tokens[:i])
+        children = [(logq, p[-1]) for p, (logq, _) in paths.items() if p[:-1] == prefix]
+        if (prefix and prefix not in paths) or not children:
+            break
+        likeliest = max(logq for logq, _ in children)
+        if likeliest > {t: logq for logq, t in children}.get(token, -math.inf):
+            expected = True
+            break
+        if sum(logq == likeliest for logq, _ in children) > 1:
+            return  # either of two equals may be the first choice
+    assert trie.refuted_by(tokens) == expected
+
+
+def test_votes_tell_which_sources_agree() -> None:
+    trie = TokenTrie(base=0)
+    trie.insert_path(0, [1, 2], 0, [-0.1, -0.1])
+    trie.insert_path(0, [1, 3], 4, [-0.5, -0.1])
+    agreed, alone = trie.root.children[1], trie.root.children[1].children[3]
+    assert (agreed.votes, agreed.source, alone.votes) == (0b10001, 0, 0b10000)
+
+
+def test_nodes_are_weighed_with_what_the_owner_thinks_of_them() -> None:
+    trie = TokenTrie(base=0)
+    trie.insert_path(0, [1, 2], 0, [-0.1, -0.1])
+    trie.insert_path(0, [3], 1, [-2.0])
+    best = trie.best(9, min_score=-1.5, weigh=lambda node, depth: -0.2 if node.source else -float(depth))
+    assert (best.tokens, best.scores) == ([3, 1], [-0.2, -1.0])

@@ -36,5 +36,6 @@ struct PyView {
 
 void bind_memory(nb::module_& m);
 void bind_engine(nb::module_& m);
+void bind_text(nb::module_& m);
 
 }  // namespace ringline::bind

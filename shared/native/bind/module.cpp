@@ -7,4 +7,5 @@ NB_MODULE(_native, m) {
   bind_matrix(m);
   ringline::bind::bind_memory(m);
   ringline::bind::bind_engine(m);
+  ringline::bind::bind_text(m);
 }

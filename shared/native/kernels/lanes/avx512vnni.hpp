@@ -66,7 +66,8 @@ inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
 inline Floats multiply_add(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
 inline Floats subtract_product(Floats a, Floats b, Floats c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a b
 inline void store(float* p, Floats v) { _mm512_storeu_ps(p, v); }
-// Always inlined: GCC drops calls of a function that does nothing but prefetch.
-[[gnu::always_inline]] inline void prefetch(const uint8_t* p) { _mm_prefetch((const char*)p, _MM_HINT_T0); }
+// Into the second level: the few fill buffers of the first are left to the loads themselves. Always inlined:
+// GCC drops calls of a function that does nothing but prefetch.
+[[gnu::always_inline]] inline void prefetch(const uint8_t* p) { _mm_prefetch((const char*)p, _MM_HINT_T1); }
 
 }  // namespace ringline::avx512vnni

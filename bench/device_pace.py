@@ -1,0 +1,135 @@
+"""SIMULATION of a device that runs the draft model beside the CPU: the draft service with a replayed model.
+
+    python -m bench.device_pace --replay FILE --pace MS --config FILE
+
+Everything but the model is the draft service's own: the bus, retrieval, the thread that runs ahead, trees.
+A draft token takes MS milliseconds, in which nothing is computed; a chunk of a prompt takes that for every 8
+tokens (static graphs of 8 rows, bound by their weights). What the model says was computed ahead by the real
+draft model (bench/draft_trace.py). Where the drafter looks for something else it gets an even
+distribution, and the misses are counted on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from bench.draft_trace import Likely, Replay
+from bench.known_answers import KnownAnswers
+from bench.replayed_nodes import Ids, ReplayedNodes
+from services.draft import app, cpu_model
+from services.draft.sequences import DraftSequence
+from shared.bus.messages import SeqOpen
+from shared.config.service import run_service
+from shared.model.open import read_info
+from shared.native import KvPool, SequenceView
+
+ROWS_AT_ONCE = 8  # tokens of a prompt that take as long as one draft token
+_UNLIKELY = -40.0  # stands for the log probability of a token that is not among the likeliest
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Device:
+    """In the place of a Model."""
+
+    n_vocab: int
+    replay: Replay
+    answers: KnownAnswers
+    pace_s: float
+    isa: str = "simulation"
+    threads: int = 0
+
+
+class DeviceScratch(ReplayedNodes):
+    """In the place of a Scratch: rows of logits that are log probabilities, after the device's time."""
+
+    def __init__(self, model: Device, capacity: int, max_outputs: int, kv: str = "f16") -> None:
+        super().__init__(capacity)
+        self._device = model
+        self._rows = np.full((max_outputs, model.n_vocab), _UNLIKELY, np.float32)
+        self._written: list[list[int]] = [[] for _ in range(max_outputs)]
+        self._outputs = 0
+        self.misses = 0
+
+    def forward(
+        self, views: Sequence[SequenceView], seq: Ids, tokens: Ids, parents: Ids, outputs: Ids
+    ) -> int:
+        ready = time.monotonic() + self._device.pace_s * passes(len(tokens), len(outputs))
+        first = self.append(views, seq, tokens, parents)
+        for row, output in enumerate(outputs.tolist()):
+            self._write(row, self._likely(first + output))
+        self._outputs = len(outputs)
+        time.sleep(max(0.0, ready - time.monotonic()))
+        return first
+
+    def logits(self) -> NDArray[np.float32]:
+        return self._rows[: self._outputs]
+
+    def _likely(self, slot: int) -> Likely:
+        view = self.view(slot)
+        place = self._device.answers.place(view, self.path(slot))
+        likely = None if place is None else self._device.replay.after(place.item, place.i, place.path)
+        if likely is None:
+            self.misses += 1
+            if self.misses & (self.misses - 1) == 0:
+                _log.info("the simulated device was asked for what is not known", times=self.misses)
+        return likely or []
+
+    def _write(self, row: int, likely: Likely) -> None:
+        self._rows[row, self._written[row]] = _UNLIKELY
+        self._written[row] = [token for token, _ in likely]
+        for token, logq in likely:
+            self._rows[row, token] = logq
+
+
+def passes(tokens: int, outputs: int) -> int:
+    """Passes of the device: one for each draft token, one for every ROWS_AT_ONCE tokens of a prompt."""
+    return outputs if outputs else math.ceil(tokens / ROWS_AT_ONCE)
+
+
+def simulate(replay: Replay, pace_s: float) -> None:
+    """Put the simulated device in the place of the draft model, in this process."""
+    answers = KnownAnswers(replay.trace)
+
+    class Followed(DraftSequence):
+        def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int) -> None:
+            super().__init__(snapshot, pool, plane)
+            answers.opened(snapshot, self.view)
+
+    class DeviceFile:
+        def __init__(self, name: str, paths: Any) -> None:
+            self.info = read_info(name, paths)
+
+        def load(self, *_: object) -> Device:
+            return Device(self.info.spec["n_vocab"], replay, answers, pace_s)
+
+    vars(app)["_contends"] = lambda _: False  # a device takes no core from the verifier
+    vars(cpu_model)["Scratch"] = DeviceScratch
+    vars(cpu_model)["DraftSequence"] = Followed
+    vars(app)["open_model"] = DeviceFile
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--replay", type=Path, required=True)
+    parser.add_argument("--pace", type=float, required=True, help="milliseconds a draft token")
+    options, rest = parser.parse_known_args()
+    sys.argv[1:] = rest
+    simulate(Replay.read(options.replay), options.pace / 1000)
+    run_service("draft", app.main)
+
+
+if __name__ == "__main__":
+    main()

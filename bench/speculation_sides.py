@@ -1,0 +1,152 @@
+"""The plants that `bench.speculation` compares: how they are set up, and the past that they have."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import shutil
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import speculation_figures as figures
+from bench.command import Report
+from bench.plant import Plant, Setup, Timed
+from bench.workloads import Question, Workload
+from shared.config.errors import RinglineError
+
+PLAIN, OWN, TOGETHER = "plain", "speculating", "together"
+_SOURCES = {"none": (), "retrieval": ("retrieval",), "cpu": ("cpu",), "device": ("cpu",)}
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """`--draft` in parts. `pace` of a simulated device: ms a token, or `relative` to the target's time."""
+
+    kind: str
+    sources: tuple[str, ...]
+    pace: float = 0.0
+    relative: bool = False
+
+    @staticmethod
+    def parse(text: str, alone: bool) -> Drafting:
+        """RinglineError for what is none of none, retrieval, cpu, device:MS, device:0.37x."""
+        kind, _, pace = text.partition(":")
+        relative = pace.endswith("x")
+        try:
+            number = float(pace.removesuffix("x")) if kind == "device" else 0.0
+            sources = _SOURCES[kind]
+        except (KeyError, ValueError):
+            raise RinglineError(
+                f"--draft {text}: choose none, retrieval, cpu, device:25 (ms a token) or device:0.37x"
+            ) from None
+        if kind in ("cpu", "device") and not alone:
+            sources = ("retrieval", *sources)
+        return Drafting(kind, sources, number, relative)
+
+    def pace_ms(self, token_ms: float) -> float:
+        return self.pace * token_ms if self.relative else self.pace
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all plants of a run have in common."""
+
+    data: Path
+    target: str
+    draft: str | None
+    threads: int
+
+
+@dataclass
+class Side:
+    """A plant, the number of questions it gets at a time, and what it answered."""
+
+    plant: Plant
+    company: int
+    passes: Path
+    answers: list[Timed] = field(default_factory=list)
+
+    def ask(self, questions: list[Question], workload: Workload) -> None:
+        self.answers += self.plant.ask(questions, workload, self.company)
+
+    def report(self) -> Report:
+        spans = [(a.submitted, a.ended) for a in self.answers]
+        with self.passes.open(encoding="utf-8") as lines:
+            passes, counted = figures.read_passes(lines, spans)
+        return {
+            "answers": len(self.answers),
+            "tokens": sum(len(a.tokens) for a in self.answers),
+            "tokens_s": figures.rate(self.answers),
+            "tokens_s_whole": figures.whole_rate(self.answers),
+            **figures.latencies(self.answers),
+            **figures.speculation(passes),
+            "counted_since_start": counted,
+        }
+
+
+@contextlib.contextmanager
+def side(setup: Setup, home: Path, company: int, verifier: Sequence[str]) -> Iterator[Side]:
+    """A plant from here on, its passes written down. `verifier`: the module that runs it, and its options."""
+    passes = home / "passes.jsonl"
+    command = ["-m", *verifier, "--passes", str(passes)]
+    setup = dataclasses.replace(setup, commands=setup.commands | {"verifier": command})
+    with Plant(setup, home) as plant:
+        yield Side(plant, company, passes)
+
+
+def setup_of(
+    name: str,
+    common: Common,
+    sources: tuple[str, ...],
+    budget: int | None,
+    commands: dict[str, list[str]] | None = None,
+) -> Setup:
+    return Setup(
+        name=name,
+        data=common.data,
+        target=common.target,
+        draft=common.draft,
+        threads=common.threads,
+        sources=sources,
+        verifier={} if budget is None else {"node_budget": budget},
+        commands=commands or {},
+    )
+
+
+def let_past_happen(common: Common, workload: Workload, trace: Path, home: Path) -> None:
+    """The workload's past is answered in the plant at `home`, as fast as messages go: the target's answers
+    are known, so a replayed one gives them (bench/board_pace.py). What the draft service learns stays."""
+    past = workload.questions[: workload.past]
+    if not past:
+        return
+    print(f"{len(past)} questions happen as the past", file=sys.stderr, flush=True)
+    replayed = ["-m", "bench.board_pace", "--trace", str(trace), "--ms", "0"]
+    setup = setup_of("past", common, ("retrieval",), None, {"verifier": replayed})
+    with Plant(setup, home) as plant:
+        plant.register(workload)
+        plant.ask(past, workload)
+
+
+def inherit(past: Path, home: Path) -> None:
+    """Give a plant what another one has learnt: its files, but not its configuration, log and models."""
+    left = shutil.ignore_patterns("models", "cache", "ringline.toml", "services.log", "passes.jsonl")
+    if past.exists():
+        shutil.copytree(past, home, ignore=left, dirs_exist_ok=True)
+
+
+def warm_up(plant: Plant, workload: Workload) -> float:
+    """Register, answer something; milliseconds a token of that, the median."""
+    plant.register(workload)
+    forced = dataclasses.replace(workload, stop_tokens=[])
+    (answer,) = plant.ask([workload.warmup], forced)
+    ends = [at for at, _ in answer.pieces]
+    gaps = [1000 * (b - a) for a, b in itertools.pairwise(ends)]
+    return statistics.median(gaps) if gaps else 0.0
+
+
+def device_command(replay: Path, pace_ms: float) -> list[str]:
+    return ["-m", "bench.device_pace", "--replay", str(replay), "--pace", f"{pace_ms:.4f}"]

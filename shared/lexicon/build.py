@@ -1,0 +1,46 @@
+"""From passages of text to those that are kept: each once, with its count, within a bound of tokens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from shared.config.errors import RinglineError
+from shared.lexicon.file import MAX_PASSAGES, Passage
+
+LONGEST = 1024  # tokens of a passage; a longer one is cut into several
+MAX_DISTINCT = 1 << 20  # passages that are counted
+_LEAST = 2  # tokens: one alone predicts nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    passages: list[Passage]
+    left_out: int  # passages for which there was no room
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(passage.tokens) for passage in self.passages)
+
+
+def build(texts: Iterable[str], encode: Callable[[str], list[int]], tokens: int) -> Built:
+    """The passages found most often come first, equals in their order, until there are `tokens` tokens."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        if len(counts) >= MAX_DISTINCT and text not in counts:
+            raise RinglineError(f"more than {MAX_DISTINCT} different passages; give fewer inputs")
+        counts[text] += 1
+    kept: list[Passage] = []
+    room, left_out = tokens, 0
+    for text, count in counts.most_common():
+        ids = encode(text) if room >= _LEAST else []
+        parts = [part for i in range(0, len(ids), LONGEST) if len(part := ids[i : i + LONGEST]) >= _LEAST]
+        if room < max(len(ids), _LEAST) or len(kept) + len(parts) > MAX_PASSAGES:
+            left_out += 1
+            continue
+        kept += [Passage(np.array(part, np.int32), count) for part in parts]
+        room -= sum(map(len, parts))
+    return Built(kept, left_out)
