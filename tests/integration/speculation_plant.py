@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from shared.bus.messages import (
     StatusRequest,
     StreamAppend,
     StreamAppended,
+    StreamClose,
     StreamRefused,
     Submit,
     Tokens,
@@ -78,6 +80,7 @@ class SpeculationPlant:
         self._profile: RegisterProfile | None = None
         self.appended: dict[str, int] = {}  # serial by stream
         self._again: StreamAppend | None = None  # until it is acknowledged
+        self.disturb: Callable[[], None] = lambda: None  # called while something is waited for
         self._services = SERVICES if sources else SERVICES[:2]
         endpoints = Endpoints.of(self._settings.paths)
         digest = config_hash(self._settings)
@@ -170,6 +173,9 @@ class SpeculationPlant:
         self._wait(lambda: self.appended.get(stream, -1) >= serial)
         self._again = None
 
+    def close_stream(self, stream: str) -> None:
+        self._bus.send(StreamClose(stream=stream))
+
     def wait_computed(self, stream: str) -> PoolSequence:
         """Until nothing of the stream is pending."""
         deadline = time.monotonic() + PATIENCE_S
@@ -204,6 +210,7 @@ class SpeculationPlant:
             self._take(0.1)
 
     def _take(self, timeout_s: float) -> None:
+        self.disturb()
         match self._bus.receive(timeout_s):
             case Joined():
                 self._say_again()
