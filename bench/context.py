@@ -55,7 +55,7 @@ def _run(options: argparse.Namespace) -> Report:
         series = endless.run(file, model, options)
         report["endless"] = endless.report(series)
         if options.figures is not None:
-            figures.draw(series, options.figures)
+            figures.draw(series, options.figures, file.info.name, endless.evicts_at(file, options))
     if "sharing" in options.experiments:
         report["sharing"] = sharing.run(file, model, options)
     if "blocks" in options.experiments:

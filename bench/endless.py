@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.plant_log import log_tokens
 from bench.reader import CHUNK, Floats, Ids, Reader, alone, full_attention
-from bench.series import MEMORY, Series, memory_mb, summary, tenths
+from bench.series import MEMORY, Series, read_memory, summary, tenths
 from services.context.sequence import Ring
 from shared.config.errors import RinglineError
 from shared.model.chat import render_chat
@@ -62,7 +62,7 @@ def read_log(reader: Reader, prompt: Ids, log: Ids, scorer: Scorer, every: int) 
         seconds += reader.read(log[chunk], outputs)
         nll += scorer.nll(reader.logits(), log[chunk.start + 1 : chunk.stop + 1])
         if number % every == 0:
-            series.add(nll / series.tokens, seconds, *memory_mb(MEMORY.read_text()))
+            series.add(nll / series.tokens, seconds, read_memory())
             nll = seconds = 0.0
     return series
 
@@ -77,6 +77,11 @@ def demo_prompt(file: ModelFile) -> Ids:
     return np.array(render_chat(file.info, file.tokenizer(), system, "").prefix, np.int32)
 
 
+def evicts_at(file: ModelFile, options: argparse.Namespace) -> int:
+    """Log tokens read when a window without a sink no longer shows the prompt's first token."""
+    return int(options.window - len(demo_prompt(file)))
+
+
 def rings(prompt: int, options: argparse.Namespace) -> dict[str, tuple[Ring, int]]:
     """The ways of reading, each with the log tokens it reads."""
     plain, full = min(options.plain, options.tokens), min(options.full, options.tokens)
@@ -89,7 +94,7 @@ def rings(prompt: int, options: argparse.Namespace) -> dict[str, tuple[Ring, int
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=200_000, help="endless: tokens of log to read")
-    parser.add_argument("--plain", type=int, default=50_000, help="endless: tokens for the window alone")
+    parser.add_argument("--plain", type=int, default=200_000, help="endless: tokens for the window alone")
     parser.add_argument("--full", type=int, default=8192, help="endless: tokens for full attention")
     parser.add_argument("--window", type=int, default=1024, help="endless: W, visible behind the sink")
     parser.add_argument("--seed", type=int, default=1, help="endless: of the log")
@@ -103,7 +108,7 @@ def check_options(options: argparse.Namespace) -> None:
     if not 64 <= options.window <= 32_768:
         raise RinglineError("--window must be between 64 and 32768, as in a profile")
     if not MEMORY.exists():
-        raise RinglineError(f"there is no {MEMORY}: run this on Linux, from 4.14 on")
+        raise RinglineError(f"there is no {MEMORY}: run this on Linux, from 5.4 on")
 
 
 def run(file: ModelFile, model: Model, options: argparse.Namespace) -> dict[str, Series]:
@@ -138,6 +143,7 @@ def table(found: dict[str, Any]) -> str:
         rows.append(
             f"{name}: last tenth to second: perplexity {one['ppl_last_to_second']:.3f}, "
             f"time {one['time_last_to_second']:.3f}; MB per 100,000 tokens: "
-            f"PSS {one['pss_mb_per_100k_tokens']:+.3f}, RSS {one['rss_mb_per_100k_tokens']:+.3f}"
+            f"PSS {one['pss_mb_per_100k_tokens']:+.3f}, RSS {one['rss_mb_per_100k_tokens']:+.3f}, "
+            f"anonymous {one['anon_mb_per_100k_tokens']:+.3f}"
         )
     return "\n".join(rows)

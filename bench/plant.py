@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bench.workloads import Question, Workload
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
@@ -62,6 +64,7 @@ class Setup:
     drafting: dict[str, Any] = field(default_factory=dict)  # settings
     max_sequences: int = 8
     commands: dict[str, list[str]] = field(default_factory=dict)
+    name_of_model: str = "cpu"  # in reports: what the draft model's nodes come from
 
 
 class Plant:
@@ -145,6 +148,17 @@ class Plant:
 
     def _silent(self, what: str) -> RinglineError:
         return RinglineError(f"the plant {self.setup.name}: {what}; see {self._log}")
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Processor time of each service since its start, all threads."""
+        found = {}
+        for name, process in self._processes.items():
+            try:
+                times = psutil.Process(process.pid).cpu_times()
+            except psutil.Error:
+                raise self._silent(f"{name} has ended") from None
+            found[name] = times.user + times.system
+        return found
 
     # --- questions ---
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +15,26 @@ Doubles = NDArray[np.float64]
 MEMORY = Path("/proc/self/smaps_rollup")
 
 
-def memory_mb(smaps_rollup: str) -> tuple[float, float]:
-    """(RSS, PSS) in MB (2^20 bytes) of a process. PSS counts a page that n processes map as 1/n."""
+class Memory(NamedTuple):
+    """Of a process, in MB (2^20 bytes). PSS counts a page that n processes map as 1/n, so it moves when other
+    processes begin or cease to map the same files; `anon`, memory of no file, is this process's alone."""
+
+    rss: float
+    pss: float
+    anon: float
+
+
+def memory_mb(smaps_rollup: str) -> Memory:
     kb = {
         line.split(":")[0]: int(line.split()[1])
         for line in smaps_rollup.splitlines()
-        if line.startswith(("Rss:", "Pss:"))
+        if line.startswith(("Rss:", "Pss:", "Pss_Anon:"))
     }
-    return kb["Rss"] / 1024, kb["Pss"] / 1024
+    return Memory(*(kb[key] / 1024 for key in ("Rss", "Pss", "Pss_Anon")))
+
+
+def read_memory(pid: int | str = "self") -> Memory:
+    return memory_mb(Path(f"/proc/{pid}/smaps_rollup").read_text())
 
 
 class Series:
@@ -30,11 +43,11 @@ class Series:
     def __init__(self, samples: int, tokens: int) -> None:
         self.tokens = tokens
         self._filled = 0
-        self._rows = np.full((samples, 4), np.nan)
+        self._rows = np.full((samples, 2 + len(Memory._fields)), np.nan)
 
-    def add(self, nll: float, seconds: float, rss_mb: float, pss_mb: float) -> None:
+    def add(self, nll: float, seconds: float, memory: Memory) -> None:
         """Mean negative log likelihood and time of the sample's tokens, and the memory behind them."""
-        self._rows[self._filled] = nll, seconds, rss_mb, pss_mb
+        self._rows[self._filled] = nll, seconds, *memory
         self._filled += 1
 
     @property
@@ -57,6 +70,10 @@ class Series:
     @property
     def pss_mb(self) -> Doubles:
         return self._rows[: self._filled, 3]
+
+    @property
+    def anon_mb(self) -> Doubles:
+        return self._rows[: self._filled, 4]
 
 
 @dataclass(frozen=True)
@@ -96,12 +113,13 @@ def slope(x: Iterable[float], y: Iterable[float]) -> float:
 
 
 def summary(series: Series) -> dict[str, float]:
-    """The whole run in four figures. The first tenth fills memory and window, so it is left out."""
+    """The whole run in five figures. The first tenth fills memory and window, so it is left out."""
     parts = tenths(series)
     behind = slice(len(series.nll) // 10, None)
     return {
         "pss_mb_per_100k_tokens": 1e5 * slope(series.ends[behind], series.pss_mb[behind]),
         "rss_mb_per_100k_tokens": 1e5 * slope(series.ends[behind], series.rss_mb[behind]),
+        "anon_mb_per_100k_tokens": 1e5 * slope(series.ends[behind], series.anon_mb[behind]),
         "ppl_last_to_second": parts[-1].ppl / parts[1].ppl,
         "time_last_to_second": parts[-1].ms_per_token / parts[1].ms_per_token,
     }

@@ -21,9 +21,24 @@ def table(report: Report) -> str:
     lines += [_side(name, one) for name, one in report["sides"].items()]
     lines += [_source(name, count) for name, count in report["sides"][OWN]["by_source"].items()]
     lines += [f"together, {key}: {value:.2f}" for key, value in report.get("together", {}).items()]
+    lines += [_novelty(name, kind) for name, kind in report.get("by_novelty", {}).items()]
+    if "lockstep_computed" in report:
+        lines.append(_lockstep(report))
     if "peer" in report:
         lines.append(_peer(report["peer"]))
     return "\n".join(lines)
+
+
+def _novelty(name: str, kind: Report) -> str:
+    return f"{kind['answers']} answers {name.replace('_', ' ')}: {kind['ratio_to_plain']:.2f} x plain"
+
+
+def _lockstep(report: Report) -> str:
+    best = report["lockstep_computed"]
+    return (
+        f"lock-step (computed), {best['drafted']} drafts a pass: {best['ratio']:.2f} x plain; running ahead "
+        f"{report['gain_of_running_ahead']:.2f} x that"
+    )
 
 
 def _peer(peer: Report) -> str:
@@ -35,7 +50,8 @@ def _peer(peer: Report) -> str:
 
 
 def _head(report: Report) -> str:
-    answers = "equal" if report["identical"] else "DIFFERENT"
+    equal = report["identical"] and report.get("identical_to_engine", True)
+    answers = "equal" if equal else "DIFFERENT"
     return (
         f"{report['workload']}, draft {report['draft']}, {report['model']}, {report['threads']} threads; "
         f"answers {answers}"

@@ -43,11 +43,10 @@ class Admitting:
 
     def admit(self) -> None:
         """Let in whoever there is room for. Nobody is overtaken for want of memory; who waits for a prefix or
-        for a stream to be computed holds up nobody."""
-        for profile in self._profiles.all():
-            prefix = self._profiles.start(profile, self._new_id, self._clock())
-            if prefix is not None:
-                self._post.writers(prefix.snapshot())
+        for a stream to be computed holds up nobody, unless a critical request waits for the prefix's room."""
+        held_up = [profile for profile in self._profiles.all() if not self._compute_prefix(profile)]
+        if held_up:
+            return
         for waiting in self.waiting:
             wanted = self._profiles.get(waiting.submit.profile)
             if wanted is None or not wanted.ready or self._asks_in_vain(waiting):
@@ -78,6 +77,21 @@ class Admitting:
     def stream(self, name: str) -> Sequence | None:
         return next((s for s in self._ledger.live.values() if s.stream == name), None) if name else None
 
+    def _compute_prefix(self, profile: Profile) -> bool:
+        """Begin with a prefix that is wanted and not computed. False: a critical request waits for it, and
+        requests are leaving to make room for it; nobody may take that."""
+        prefix = self._profiles.candidate(profile, self._clock())
+        if prefix is None:
+            return True
+        urgent = any(w.submit.profile == profile.name and w.submit.severity >= CRITICAL for w in self.waiting)
+        if self._has_room(prefix) or (urgent and self._make_room(prefix)):
+            self._profiles.start(profile, prefix, self._new_id)
+            self._post.writers(prefix.snapshot())
+            return True
+        if not self._others():
+            self._refuse([w for w in self.waiting if w.submit.profile == profile.name])
+        return not (urgent and self._ledger.held)
+
     def _asks_in_vain(self, waiting: Waiting) -> bool:
         """Its stream has tokens that are not computed: their number falls until it can be forked."""
         parent = self._parent(waiting)
@@ -95,10 +109,14 @@ class Admitting:
                 return True
             if self._others():
                 return False
-        self.waiting.remove(waiting.submit.request_id)
-        reason = "streams and prefixes leave too little of the pool: close streams or raise context.pool_mb"
-        self._post.reject(waiting.submit.request_id, reason, RETRY_MAX_S)
+        self._refuse([waiting])
         return True
+
+    def _refuse(self, hopeless: list[Waiting]) -> None:
+        reason = "streams and prefixes leave too little of the pool: close streams or raise context.pool_mb"
+        for waiting in hopeless:
+            self.waiting.remove(waiting.submit.request_id)
+            self._post.reject(waiting.submit.request_id, reason, RETRY_MAX_S)
 
     def _candidates(self, waiting: Waiting, profile: Profile) -> list[tuple[Sequence, list[Entry]]]:
         """In the order of preference: a fork of its stream, the plain request."""
@@ -120,15 +138,16 @@ class Admitting:
         return bool(ledger.held) or any(sequence.kind != "stream" for sequence in ledger.live.values())
 
     def _has_room(self, sequence: Sequence) -> bool:
+        """Only a request needs a place beside its blocks."""
         free = len(answering(self._ledger)) < self._ledger.limits.max_sequences
-        return free and self._ledger.can_open(sequence)
+        return (free or sequence.kind == "prefix") and self._ledger.can_open(sequence)
 
     def _make_room(self, sequence: Sequence) -> bool:
         """For a critical request: preempt whom it takes. False while their blocks are still to come."""
         if sequence.severity < CRITICAL:
             return False
         for victim in victims(self._ledger, sequence):
-            _log.info("preempted", request=victim.request_id, by=sequence.request_id)
+            _log.info("preempted", request=victim.request_id, by=sequence.request_id or sequence.profile)
             self.preempted += 1
             self.waiting.pause(victim)
             self._ledger.close(victim, "preempted")

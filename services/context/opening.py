@@ -61,6 +61,7 @@ def stream(
         stop_tokens=[],
         stream=append.stream,
         serial=append.serial,
+        used=now,
         started=now,
     )
     return sequence, _on_prefix(ledger, sequence, profile)

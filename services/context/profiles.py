@@ -4,14 +4,19 @@
          ▲                               │ the verifier failed
          └──────── asked for again ──────┘
 
+A plant that renames its profiles registers new names for ever. When there are too many, the one that was not
+registered for the longest time goes, of those that no sequence and no waiting request uses.
+
 The sink's last block is pinned too, although it may be partly filled: the ring begins in the next block, so
 nobody ever writes behind the prefix in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+
+import structlog
 
 from services.context.ledger import Ledger
 from services.context.sequence import UNOPENED, Ring, Sequence
@@ -19,6 +24,8 @@ from shared.bus.messages import RegisterProfile
 from shared.config.settings import MAX_PROFILES
 
 _NO_SLOT = -1
+
+_log = structlog.get_logger()
 
 
 @dataclass
@@ -45,7 +52,7 @@ class Profile:
 
 
 class Profiles:
-    """The registered profiles, at most MAX_PROFILES."""
+    """The registered profiles, at most MAX_PROFILES, the latest registered last."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -57,13 +64,19 @@ class Profiles:
     def all(self) -> list[Profile]:
         return list(self._by_name.values())
 
-    def register(self, message: RegisterProfile) -> tuple[Profile | None, Sequence | None]:
-        """The profile (None: there are too many), and the computation of its older version to be ended."""
-        old = self._by_name.get(message.profile)
+    def register(
+        self, message: RegisterProfile, waited_for: Collection[str] = ()
+    ) -> tuple[Profile | None, Sequence | None]:
+        """The profile (None: there are too many), and the computation of its older version to be ended.
+
+        `waited_for`: names that requests wait for."""
+        old = self._by_name.pop(message.profile, None)
+        if old is not None:
+            self._by_name[old.name] = old
         if old and old.tokens == message.tokens and old.ring.window == message.window:
             old.wanted = True
             return old, None
-        if old is None and len(self._by_name) >= MAX_PROFILES:
+        if old is None and len(self._by_name) >= MAX_PROFILES and not self._evict(waited_for):
             return None, None
         ring = self._ledger.limits.ring(len(message.tokens), message.window)
         profile = Profile(message.profile, list(message.tokens), ring)
@@ -74,11 +87,11 @@ class Profiles:
         self._unpin(old)
         return profile, old.computing
 
-    def start(self, profile: Profile, new_id: Callable[[], int], now: float) -> Sequence | None:
-        """Open the sequence that computes the prefix; None when it is not wanted or there is no room yet."""
+    def candidate(self, profile: Profile, now: float) -> Sequence | None:
+        """The sequence that would compute the prefix; None when none is wanted."""
         if not profile.wanted or profile.ready or profile.computing or profile.problem:
             return None
-        sequence = Sequence(
+        return Sequence(
             seq=UNOPENED,
             request_id="",
             profile=profile.name,
@@ -90,12 +103,12 @@ class Profiles:
             stop_tokens=[],
             started=now,
         )
-        if not self._ledger.can_open(sequence):
-            return None
+
+    def start(self, profile: Profile, sequence: Sequence, new_id: Callable[[], int]) -> None:
+        """Compute the prefix with this candidate. The ledger has room for it."""
         sequence.seq = new_id()
         self._ledger.open(sequence)
         profile.computing = sequence
-        return sequence
 
     def computed(self, sequence: Sequence) -> None:
         """The prefix is in the pool: pin it. The sequence itself can be closed now."""
@@ -120,6 +133,16 @@ class Profiles:
     def adopt(self, profile: Profile) -> None:
         """Take over a profile of an earlier owner."""
         self._by_name[profile.name] = profile
+
+    def _evict(self, waited_for: Collection[str]) -> bool:
+        used = {sequence.profile for sequence in self._ledger.live.values()}.union(waited_for)
+        idle = next((profile for name, profile in self._by_name.items() if name not in used), None)
+        if idle is None:
+            return False
+        _log.info("profile forgotten: it was not registered for the longest time", profile=idle.name)
+        self._unpin(idle)
+        del self._by_name[idle.name]
+        return True
 
     def _unpin(self, profile: Profile) -> None:
         if profile.prefix is not None:

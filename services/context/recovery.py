@@ -50,11 +50,9 @@ def recover(sessions: Sessions, now: float) -> int:
 
 def _sequence(slot: int, now: float, record: Record, tokens: list[int]) -> tuple[str, Sequence]:
     beside = {"kind", "sink", "window", "ring", "n_tokens", "token_crc", "sampling"}
-    fields = record.model_dump(exclude=beside)
+    fields = {**record.model_dump(exclude=beside), "sampling": record.sampling}
     ring = Ring(record.sink, record.window, record.ring)
-    return record.kind, Sequence(
-        ring=ring, tokens=tokens, slot=slot, started=now, sampling=record.sampling, **fields
-    )
+    return record.kind, Sequence(ring=ring, tokens=tokens, slot=slot, started=now, used=now, **fields)
 
 
 def _consistent(ledger: Ledger, sequences: list[Sequence]) -> list[Sequence]:

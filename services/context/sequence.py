@@ -102,6 +102,7 @@ class Sequence:
     first: int = 0  # tokens before this position are forgotten
     stream: str = ""  # its own name; "" unless it is a stream
     serial: int = 0  # of a stream: the last append
+    used: float = 0.0  # of a stream: when the last append or question came, monotonic seconds
     forked: bool = False  # from a stream: it cannot be computed again
     cached_tokens: int = 0
     passes: int = 0

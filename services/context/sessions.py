@@ -61,7 +61,8 @@ class Sessions:
 
     def register(self, message: RegisterProfile) -> None:
         before = self.profiles.get(message.profile)
-        profile, outdated = self.profiles.register(message)
+        waited_for = {waiting.submit.profile for waiting in self.waiting}
+        profile, outdated = self.profiles.register(message, waited_for)
         if profile is None:
             _log.warning("profile ignored: there are too many", profile=message.profile)
         elif profile.problem:
@@ -86,6 +87,7 @@ class Sessions:
             return
         if profile is not None:
             profile.wanted = True
+        self.streams.use(submit.stream)
         loser = self.waiting.push(submit, self._deadline(submit))
         self.admit()
         if loser is not None:

@@ -5,8 +5,9 @@
                        └──▶ StreamRefused, with a time to come again
 
 `serial` makes an append idempotent: it is in the record together with the tokens. A stream ends with
-StreamClose, with another version of its profile, or when the verifier cannot go on with it; the next append
-opens it anew.
+StreamClose, with another version of its profile, when the verifier cannot go on with it, or for another
+asset's stream that finds no place, if it has been silent for SILENT_S and for longer than all others. The
+next append opens it anew.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from services.context.profiles import Profile, Profiles
 from services.context.sequence import Sequence
 from shared.bus.messages import SeqAppend, StreamAppend, StreamAppended, StreamRefused
 from shared.kv import blocks_of
+
+SILENT_S = 60.0  # shorter pauses do not cost a stream its place, whatever finds none
 
 _log = structlog.get_logger()
 Refusal = tuple[str, float | None]  # why, and when to come again (None: never)
@@ -53,6 +56,7 @@ class Streams:
         if stream is not None and stream.profile != append.profile:
             self._end(stream, "its profile is another one now")
             stream = None
+        self.use(append.stream)
         if stream is not None and append.serial <= stream.serial:
             self._acknowledge(append)
             return
@@ -65,6 +69,12 @@ class Streams:
             self._refuse(append, *refused)
             return
         self._acknowledge(append)
+
+    def use(self, name: str) -> None:
+        """An append or a question: the stream is not silent, if there is one."""
+        stream = self._admitting.stream(name)
+        if stream is not None:
+            stream.used = self._clock()
 
     def close(self, name: str) -> None:
         stream = self._admitting.stream(name)
@@ -122,9 +132,23 @@ class Streams:
         if len(self._admitting.waiting):
             return "requests wait for memory", self._admitting.retry_s()
         limit = self._ledger.limits.max_streams
-        if len(self.all()) >= limit:
-            return f"{limit} streams are open, context.max_streams allows no more: close one", RETRY_MAX_S
+        if len(self.all()) >= limit and not self._close_silent():
+            return (
+                f"{limit} streams are open, context.max_streams allows no more, and none of them has been "
+                f"silent for {SILENT_S:.0f} s: close one or raise it",
+                RETRY_MAX_S,
+            )
         return None
+
+    def _close_silent(self) -> bool:
+        """Close the stream that has been silent for the longest time; False when none has for long enough."""
+        now = self._clock()
+        able = [s for s in self.all() if now - s.used >= SILENT_S and not self._admitting.asked(s.stream)]
+        if not able:
+            return False
+        silent = min(able, key=lambda stream: stream.used)
+        self._end(silent, f"silent for {now - silent.used:.0f} s, another stream needs its place")
+        return True
 
     # --- changes ---
 
@@ -135,6 +159,8 @@ class Streams:
         sequence, entries = opening.stream(append, profile, self._ledger, self._clock())
         ring, room = blocks_of(profile.ring.capacity), self._ledger.room(sequence)
         if room < ring or not self._ledger.has_slot():
+            if self._ledger.held or self._close_silent():
+                return "the blocks of closed sequences are still to come", RETRY_MIN_S
             needed = sequence.worst_blocks() - len(sequence.blocks)
             reason = (
                 f"the stream needs {needed} blocks and a question on it {ring}, "

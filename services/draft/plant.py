@@ -16,7 +16,7 @@ from shared.bus.messages import SeqOpen, Source
 from shared.config.errors import RinglineError
 from shared.config.settings import Settings
 from shared.lexicon import read_lexicon
-from shared.model.open import ModelInfo, read_info
+from shared.model.open import ModelInfo, read_info, return_free_memory
 from shared.native import ContextIndex
 
 # Weights of the evidence (shared/native/core/text_draft.hpp), fitted to alarms and to operators' questions.
@@ -89,7 +89,9 @@ def open_plant(settings: Settings) -> tuple[Plant | None, HistoryFile | None]:
     if target is None:
         return Plant(), None
     history, file = _history(settings, target)
-    return Plant(history, _lexicon(settings, target)), file
+    plant = Plant(history, _lexicon(settings, target))
+    return_free_memory()
+    return plant, file
 
 
 def _target(settings: Settings) -> ModelInfo | None:
@@ -107,7 +109,9 @@ def _history(settings: Settings, target: ModelInfo) -> tuple[History | None, His
     tokens = settings.draft.history_tokens
     if tokens == 0:
         return None, None
-    file = HistoryFile(settings.paths.data / "draft" / "history.bin", target.vocabulary_hash, tokens)
+    # One for each vocabulary: who tries another model finds the old history when he goes back.
+    name = f"history-{target.vocabulary_hash[:8]}.bin"
+    file = HistoryFile(settings.paths.data / "draft" / name, target.vocabulary_hash, tokens)
     answers = file.load()
     _log.info("history", answers=len(answers))
     return History(tokens, answers, file.keep), file

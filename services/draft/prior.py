@@ -19,7 +19,7 @@ from services.draft.plant import Plant, Relatives, request_of
 from shared.bus.messages import SeqOpen
 from shared.native import log_prior
 
-WEIGHT = 0.35  # λ
+WEIGHT = 0.4  # λ
 UNKNOWN = math.log(1 / 4096)  # prior of a token that no text has
 _QUERY = 32  # tokens compared
 
@@ -43,13 +43,15 @@ class BranchPrior:
         return lambda tokens: log_prior(self._relatives.sources(), query, np.array(tokens, np.int32))
 
 
-def reorder(tokens: list[int], logq: list[float], prior: list[float]) -> tuple[list[int], list[float]]:
+def reorder(
+    tokens: list[int], logq: list[float], prior: list[float], weight: float = WEIGHT
+) -> tuple[list[int], list[float]]:
     """The tokens by their score, the best first, and the log probabilities that the scores stand for.
 
     What the model gives to all other tokens keeps its share, with the prior of a token that no text has.
     """
-    scores = [q + WEIGHT * p for q, p in zip(logq, prior, strict=True)]
-    left = max(1.0 - math.fsum(map(math.exp, logq)), 0.0) * math.exp(WEIGHT * UNKNOWN)
+    scores = [q + weight * p for q, p in zip(logq, prior, strict=True)]
+    left = max(1.0 - math.fsum(map(math.exp, logq)), 0.0) * math.exp(weight * UNKNOWN)
     total = math.log(math.fsum(map(math.exp, scores)) + left)
     order = sorted(range(len(tokens)), key=lambda i: -scores[i])
     return [tokens[i] for i in order], [min(scores[i] - total, 0.0) for i in order]

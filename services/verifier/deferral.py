@@ -33,6 +33,12 @@ class Patience:
         self._passes = [0, 0]  # since the last wait
         self._pause = [_SOONEST, _SOONEST]  # passes until the next trial
 
+    def copy(self) -> Patience:
+        """For another sequence of the same plant."""
+        made = Patience()
+        made._gain, made._passes, made._pause = self._gain[:], self._passes[:], self._pause[:]
+        return made
+
     def gain(self, drafts: bool) -> float:
         """Tokens that a wait is hoped to bring."""
         return 1.0 if self._passes[drafts] >= self._pause[drafts] else self._gain[drafts]

@@ -10,7 +10,7 @@ import structlog
 
 from services.verifier.batch import Limits, Plan, compose
 from services.verifier.budget import Budget
-from services.verifier.deferral import Deferral
+from services.verifier.deferral import Deferral, Patience
 from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.sequences import Sequence
 from services.verifier.tally import Tally
@@ -57,6 +57,7 @@ class Loop:
         self._sequences: dict[int, Sequence] = {}
         self._unopened: set[int] = set()  # came while there was no pool
         self._passes = 0
+        self._patience = Patience()  # what the latest answer has learnt about waiting
         self.tally = Tally()
         self._waited = False
         self._bad_proposal = SparseWarning("proposal dropped")
@@ -66,6 +67,7 @@ class Loop:
             began = time.monotonic()
             self._drain()
             self._step(began)
+        self.tally.say()
 
     def _step(self, began: float) -> None:
         """One pass, or one wait. `began`: when the work for it did, monotonic seconds."""
@@ -130,6 +132,8 @@ class Loop:
         if refuted:
             self.tally.survival.add(nodes, drafted, trie.size)
         sequence.last_pass = self._passes
+        if sequence.finished:
+            self._patience = sequence.patience
 
     # --- messages ---
 
@@ -193,6 +197,7 @@ class Loop:
         except (ValueError, TypeError) as error:
             self._fail(snapshot.seq, snapshot.epoch, str(error))
         else:
+            sequence.patience = self._patience.copy()
             self._sequences[snapshot.seq] = sequence
 
     def _confirm(self, news: SeqState | SeqAppend) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from shared.bus.messages import (
     StatusRequest,
     StreamAppend,
     StreamAppended,
+    StreamClose,
     StreamRefused,
     Submit,
     Tokens,
@@ -37,6 +39,17 @@ from shared.config.load import config_hash, load_settings
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 90.0
 SERVICES = ("context", "verifier", "draft")
+
+
+def own_data(directory: Path) -> Path:
+    """A data directory with the checkout's models and weight caches, and nothing else of it."""
+    data = directory / "data"
+    data.mkdir(exist_ok=True, mode=0o700)
+    for name in ("models", "cache"):
+        (ROOT / ".ringline" / name).mkdir(parents=True, exist_ok=True)
+        if not (data / name).exists():
+            (data / name).symlink_to(ROOT / ".ringline" / name)
+    return data
 
 
 @dataclass
@@ -66,7 +79,7 @@ class SpeculationPlant:
         quoted = ", ".join(f'"{source}"' for source in sources or ("retrieval",))
         self._config.write_text(
             f'[paths]\nruntime = "{self._runtime}/run"\nmemory = "{self._memory}"\n'
-            f'data = "{ROOT}/.ringline"\n'
+            f'data = "{own_data(directory)}"\n'
             f'[models]\ntarget = "smollm2-135m"\ndraft = "{draft_model}"\n'
             f"[context]\npool_mb = {pool_mb}\nmax_sequences = {max_sequences}\n"
             f"[verifier]\nthreads = {threads}\n[draft]\nsources = [{quoted}]\n"
@@ -78,6 +91,7 @@ class SpeculationPlant:
         self._profile: RegisterProfile | None = None
         self.appended: dict[str, int] = {}  # serial by stream
         self._again: StreamAppend | None = None  # until it is acknowledged
+        self.disturb: Callable[[], None] = lambda: None  # called while something is waited for
         self._services = SERVICES if sources else SERVICES[:2]
         endpoints = Endpoints.of(self._settings.paths)
         digest = config_hash(self._settings)
@@ -170,6 +184,9 @@ class SpeculationPlant:
         self._wait(lambda: self.appended.get(stream, -1) >= serial)
         self._again = None
 
+    def close_stream(self, stream: str) -> None:
+        self._bus.send(StreamClose(stream=stream))
+
     def wait_computed(self, stream: str) -> PoolSequence:
         """Until nothing of the stream is pending."""
         deadline = time.monotonic() + PATIENCE_S
@@ -204,6 +221,7 @@ class SpeculationPlant:
             self._take(0.1)
 
     def _take(self, timeout_s: float) -> None:
+        self.disturb()
         match self._bus.receive(timeout_s):
             case Joined():
                 self._say_again()

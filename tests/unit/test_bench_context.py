@@ -16,7 +16,7 @@ import pytest
 from bench import blocks, endless, sharing
 from bench.plant_log import lines, log_tokens
 from bench.reader import CHUNK
-from bench.series import Series, memory_mb, slope, summary, tenths
+from bench.series import Memory, Series, memory_mb, slope, summary, tenths
 from services.gateway.alarm import parse_alarm
 from services.gateway.prompt import Prompter
 from services.launcher.demo_alarms import read_alarms
@@ -41,7 +41,7 @@ def model(file: ModelFile) -> Model:
 def series_of(nll: list[float], pss: list[float], tokens: int = 1000) -> Series:
     series = Series(len(nll), tokens)
     for loss, memory in zip(nll, pss, strict=True):
-        series.add(loss, 2.0, memory + 1, memory)
+        series.add(loss, 2.0, Memory(memory + 1, memory, memory - 1))
     return series
 
 
@@ -103,8 +103,11 @@ def test_the_summary_leaves_the_first_tenth_out() -> None:
 
 
 def test_memory_is_read_in_mb() -> None:
-    text = "5000-6000 ---p 00000000 00:00 0 [rollup]\nRss:  2048 kB\nPss:  1024 kB\nPss_Dirty:  9 kB\n"
-    assert memory_mb(text) == (2.0, 1.0)
+    text = (
+        "5000-6000 ---p 00000000 00:00 0 [rollup]\nRss:  2048 kB\nPss:  1024 kB\nPss_Dirty:  9 kB\n"
+        "Pss_Anon:  512 kB\n"
+    )
+    assert memory_mb(text) == (2.0, 1.0, 0.5)
 
 
 def test_the_scorer_is_the_negative_log_of_the_softmax() -> None:

@@ -10,6 +10,7 @@ from shared.bus.messages import (
     Rejected,
     SeqOpen,
 )
+from shared.config.settings import MAX_PROFILES
 
 
 def test_a_request_starts_behind_its_profiles_prefix(plant: Plant) -> None:
@@ -73,4 +74,43 @@ def test_a_profile_larger_than_the_pool_is_refused_with_the_reason() -> None:
     plant.sessions.register(RegisterProfile(profile="p", tokens=[1] * 100, window=64))
     plant.sessions.submit(submit([1] * 100))
     assert "pool has 4 blocks" in plant.take("gateway", Rejected)[0].reason
+    plant.close()
+
+
+def test_a_plant_that_renames_its_profiles_never_has_too_many(plant: Plant) -> None:
+    """The names that nobody uses go, the oldest first; what is in use and what was registered again stay."""
+    decoder = start(plant)
+    for number in range(3 * MAX_PROFILES):
+        register(plant, f"n{number}")
+        register(plant, "kept")
+    names = [profile.name for profile in plant.sessions.profiles.all()]
+    assert len(names) == MAX_PROFILES
+    assert {"p", "kept", f"n{3 * MAX_PROFILES - 1}"} <= set(names)
+    assert set(plant.ledger.pins) <= set(names)
+    assert plant.ledger.check_integrity() == []
+    decoder.commit(7, finish="stop")
+    register(plant, "new")
+    assert "p" not in plant.ledger.pins
+
+
+def register(plant: Plant, name: str) -> None:
+    tokens = [1 + sum(name.encode()) % 800] * 20
+    plant.sessions.register(RegisterProfile(profile=name, tokens=tokens, window=64))
+    for opened in plant.take("verifier", SeqOpen):
+        compute_prefix(plant, opened)
+
+
+def test_a_critical_alarm_makes_room_for_the_prefix_of_its_profile() -> None:
+    """The pool is full of lesser requests when a profile is used that is not computed."""
+    plant = Plant(blocks=16, context={"pool_mb": 1, "max_sequences": 2, "max_waiting": 4})
+    start(plant, "low", max_tokens=100)
+    start(plant, "lower", max_tokens=100, severity=0)
+    plant.sessions.register(RegisterProfile(profile="q", tokens=[5] * 40, window=64))
+    plant.sessions.submit(submit([5] * 40, "minor", profile="q", severity=2))
+    assert plant.take("verifier", SeqOpen) == []
+    plant.sessions.submit(submit([5] * 40, "critical", profile="q", severity=3))
+    compute_prefix(plant, plant.take("verifier", SeqOpen)[0])
+    assert [one.request_id for one in plant.take("gateway", Accepted)][-1:] == ["critical"]
+    assert "lower" in plant.sessions.waiting
+    assert plant.ledger.check_integrity() == []
     plant.close()

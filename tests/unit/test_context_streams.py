@@ -8,6 +8,7 @@ import pytest
 from context_plant import Decoder, Plant, submit
 
 from services.context.sequence import Sequence
+from services.context.streams import SILENT_S
 from shared.bus.messages import (
     Accepted,
     Commit,
@@ -176,6 +177,38 @@ def test_streams_are_bounded_in_number_and_by_the_pool() -> None:
     assert "14" in late.reason
     assert late.retry_after_s is not None
     small.close()
+
+
+def test_a_new_assets_stream_takes_the_place_of_the_one_that_is_silent_for_the_longest_time() -> None:
+    """Not of one that was asked lately, and of none that paused only for a moment."""
+    plant = Plant(context={"pool_mb": 1, "max_sequences": 2, "max_waiting": 4, "max_streams": 2})
+    plant.profile()
+    for name in "ab":
+        append(plant, 1, stream=name)
+        compute(plant, name)
+    plant.now += SILENT_S / 2
+    append(plant, 1, stream="c")
+    assert "silent" in refused(plant).reason
+    plant.sessions.submit(submit(plant.profile(), stream="a"))
+    plant.now += SILENT_S / 2
+    append(plant, 1, stream="c")
+    plant.now += SILENT_S / 2
+    append(plant, 1, stream="d")
+    assert {stream.stream for stream in plant.sessions.streams.all()} == {"c", "d"}
+    plant.close()
+
+
+def test_silent_streams_make_room_in_a_pool_that_is_full() -> None:
+    plant = Plant(blocks=19)
+    plant.profile()
+    append(plant, 1, stream="a")
+    compute(plant, "a")
+    plant.now += SILENT_S
+    append(plant, 1, stream="b")
+    assert refused(plant).retry_after_s is not None
+    append(plant, 1, stream="b")
+    assert [stream.stream for stream in plant.sessions.streams.all()] == ["b"]
+    plant.close()
 
 
 def test_closing_a_stream_gives_its_memory_back(plant: Plant) -> None:

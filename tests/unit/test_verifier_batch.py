@@ -213,6 +213,14 @@ def test_waits_that_bring_nothing_end_soon_and_hits_bring_them_back() -> None:
     assert wait_s(10.0, (Waiting(patience=patience), drafts(0))) > 0
 
 
+def test_another_sequence_begins_with_what_was_learnt() -> None:
+    patience = disappointed(True, 5)
+    other = patience.copy()
+    assert other.gain(True) == patience.gain(True) < 0.1
+    other.learn(True, waited=True, late=4)
+    assert patience.gain(True) < 0.1
+
+
 def test_waits_that_bring_nothing_become_rare_but_never_cease() -> None:
     patience = disappointed(False, 5)
     passes = 5000
