@@ -33,7 +33,7 @@ from services.draft.sequences import DraftSequence
 from shared.bus.messages import SeqOpen
 from shared.config.service import run_service
 from shared.model.open import read_info
-from shared.native import KvPool, SequenceView
+from shared.native import SequenceView
 
 ROWS_AT_ONCE = 8  # tokens of a prompt that take as long as one draft token
 _UNLIKELY = -40.0  # stands for the log probability of a token that is not among the likeliest
@@ -114,8 +114,8 @@ def simulate(replay: Replay, pace_s: float) -> Counts:
     answers, counts = KnownAnswers(replay.trace), Counts()
 
     class Followed(DraftSequence):
-        def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int) -> None:
-            super().__init__(snapshot, pool, plane)
+        def __init__(self, snapshot: SeqOpen, *arguments: Any) -> None:
+            super().__init__(snapshot, *arguments)
             answers.opened(snapshot, self.view)
 
     class CountedDrafter(CpuDrafter):
