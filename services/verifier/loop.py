@@ -67,6 +67,7 @@ class Loop:
             began = time.monotonic()
             self._drain()
             self._step(began)
+        self.tally.say()
 
     def _step(self, began: float) -> None:
         """One pass, or one wait. `began`: when the work for it did, monotonic seconds."""

@@ -54,7 +54,7 @@ class Verifier(Section):
     threads: Threads = 2
     isa: Word = ""  # "" picks the best the CPU has
     affinity: Affinity = "auto"
-    node_budget: Annotated[int, Field(ge=0, le=64)] = 16  # draft nodes of one sequence in a pass at most
+    node_budget: Annotated[int, Field(ge=0, le=64)] = 24  # draft nodes of one sequence in a pass at most
     pass_nodes: Annotated[int, Field(ge=1, le=512)] = 64  # tree nodes of all sequences in a pass
     prefill_chunk: Annotated[int, Field(ge=1, le=512)] = 64
     max_wait_ms: Annotated[float, Field(ge=0, le=1000)] = 2.0  # how long a proposal may wait for its pass
