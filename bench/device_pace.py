@@ -5,8 +5,9 @@
 Everything but the model is the draft service's own: the bus, retrieval, the thread that runs ahead, trees.
 A draft token takes MS milliseconds, in which nothing is computed; a chunk of a prompt takes that for every 8
 tokens (static graphs of 8 rows, bound by their weights). What the model says was computed ahead by the real
-draft model (bench/draft_trace.py): the three likeliest tokens behind each likely path, so the branch prior has
-three to choose among. Where the drafter looks for something else it gets an even distribution; how often that was, and what rejections left of its trees, is written to `--counts` at the end.
+draft model (bench/draft_trace.py): the three likeliest tokens behind each likely path, so that the branch
+prior has three to choose among. Where the drafter looks for something else it gets an even distribution; how
+often that was, and what rejections left of its trees, is written to `--counts` at the end.
 """
 
 from __future__ import annotations
