@@ -109,7 +109,9 @@ def _history(settings: Settings, target: ModelInfo) -> tuple[History | None, His
     tokens = settings.draft.history_tokens
     if tokens == 0:
         return None, None
-    file = HistoryFile(settings.paths.data / "draft" / "history.bin", target.vocabulary_hash, tokens)
+    # One for each vocabulary: who tries another model finds the old history when he goes back.
+    name = f"history-{target.vocabulary_hash[:8]}.bin"
+    file = HistoryFile(settings.paths.data / "draft" / name, target.vocabulary_hash, tokens)
     answers = file.load()
     _log.info("history", answers=len(answers))
     return History(tokens, answers, file.keep), file

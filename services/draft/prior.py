@@ -19,7 +19,7 @@ from services.draft.plant import Plant, Relatives, request_of
 from shared.bus.messages import SeqOpen
 from shared.native import log_prior
 
-WEIGHT = 0.35  # λ
+WEIGHT = 0.4  # λ
 UNKNOWN = math.log(1 / 4096)  # prior of a token that no text has
 _QUERY = 32  # tokens compared
 

@@ -41,6 +41,17 @@ PATIENCE_S = 90.0
 SERVICES = ("context", "verifier", "draft")
 
 
+def own_data(directory: Path) -> Path:
+    """A data directory with the checkout's models and weight caches, and nothing else of it."""
+    data = directory / "data"
+    data.mkdir(exist_ok=True, mode=0o700)
+    for name in ("models", "cache"):
+        (ROOT / ".ringline" / name).mkdir(parents=True, exist_ok=True)
+        if not (data / name).exists():
+            (data / name).symlink_to(ROOT / ".ringline" / name)
+    return data
+
+
 @dataclass
 class Answer:
     """What came back for a request; `finished` is None while it streams."""
@@ -68,7 +79,7 @@ class SpeculationPlant:
         quoted = ", ".join(f'"{source}"' for source in sources or ("retrieval",))
         self._config.write_text(
             f'[paths]\nruntime = "{self._runtime}/run"\nmemory = "{self._memory}"\n'
-            f'data = "{ROOT}/.ringline"\n'
+            f'data = "{own_data(directory)}"\n'
             f'[models]\ntarget = "smollm2-135m"\ndraft = "{draft_model}"\n'
             f"[context]\npool_mb = {pool_mb}\nmax_sequences = {max_sequences}\n"
             f"[verifier]\nthreads = {threads}\n[draft]\nsources = [{quoted}]\n"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from shared.config.settings import Paths
 from shared.model.open import open_model
-from tests.integration.speculation_plant import ROOT, SpeculationPlant
+from tests.integration.speculation_plant import PATIENCE_S, ROOT, SpeculationPlant
 
 SYSTEM = "<|im_start|>system\nYou explain plant alarms briefly and name the next step.<|im_end|>\n"
 ALARM = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
@@ -108,6 +109,40 @@ def test_a_draft_killed_while_an_answer_streams_changes_nothing_and_is_used_agai
         plant.wait_finished("second")
         assert plant.answers["second"].tokens == plain[2]
         assert drafted(plant, "second") > 0
+
+
+def test_finished_answers_are_drafted_from_and_come_back_after_draft_was_killed(
+    tmp_path: Path, prefix: list[int], prompts: list[list[int]], plain: list[list[int]]
+) -> None:
+    """How much drafts are used depends on the machine's load: the answer is asked for a few times."""
+    with SpeculationPlant(tmp_path, threads=1, sources=("retrieval",)) as plant:
+        plant.wait_welcome()
+        plant.wait_joined("verifier", "draft")
+        plant.register(prefix)
+        passes = []
+        for name in ("first", "second", "third", "fourth"):
+            plant.submit(name, prompts[1], LONG)
+            plant.wait_finished(name)
+            finished = plant.answers[name].finished
+            assert finished is not None
+            passes.append(finished.passes)
+        assert min(passes[1:]) < passes[0] / 2, passes
+        wait_for_history(tmp_path / "data" / "draft", 4)
+        plant.kill("draft")
+        plant.start("draft")
+        plant.wait_joined("draft")
+        plant.submit("later", prompts[1], LONG)
+        plant.wait_finished("later")
+        assert all(answer.tokens == plain[1] for answer in plant.answers.values())
+        assert '"answers": 4, "event": "history"' in plant.log()
+
+
+def wait_for_history(directory: Path, answers: int) -> None:
+    """Until so many answers are on disk; draft writes every few seconds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while sum(file.stat().st_size for file in directory.glob("history-*")) < answers * 4 * LONG:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_a_verifier_killed_while_an_answer_streams_goes_on_with_the_same_answer(
