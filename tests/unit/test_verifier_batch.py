@@ -198,6 +198,23 @@ def test_a_wait_has_to_be_worth_more_than_it_takes() -> None:
     assert wait_s(10.0, (Waiting(), drafts(0)), token_s=0.0019) == 0.0
 
 
+def test_a_wait_lasts_about_as_long_as_drafters_need_and_costs_what_waits_took() -> None:
+    deferral = Deferral(node_budget=4, max_wait_s=0.010)
+    deferral.heard(10.0)
+    nothing = [(Waiting(), drafts(0))]
+    assert deferral.wait_s(10.0, nothing, False, 0.025) == pytest.approx(0.010)
+    for _ in range(60):
+        deferral.answered(0.001)
+        deferral.waited(0.0012, in_vain=False)
+    assert deferral.wait_s(10.0, nothing, False, 0.025) == pytest.approx(0.0025, rel=0.1)
+    assert deferral.wait_s(10.0, nothing, False, 0.0013) > 0.0
+    assert deferral.wait_s(10.0, nothing, False, 0.0011) == 0.0
+    for _ in range(60):
+        deferral.waited(5.0, in_vain=True)
+    assert deferral.wait_s(10.0, nothing, False, 0.011) > 0.0, "no wait was longer than the limit"
+    assert deferral.wait_s(10.0, nothing, False, 0.025) == pytest.approx(0.010), "they may have become slower"
+
+
 def disappointed(drafts: bool, waits: int) -> Patience:
     patience = Patience()
     for _ in range(waits):
