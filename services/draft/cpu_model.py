@@ -153,23 +153,13 @@ class CpuDrafter:
         return list(islice(((s, leaf) for s, leaf in leaves if leaf is not None), MOST_LEAVES))
 
     def _catch_up(self, sequence: DraftSequence) -> None:
-        """Compute what is missing; the last of it brings the root along, so that this step drafts already."""
         n = min(CHUNK, sequence.behind, sequence.room)
-        root = sequence.leaf(self._depth, FLOOR) if sequence.answers and n == sequence.behind else None
-        count = n + (root is not None)
-        tokens = np.array(sequence.next_tokens(count), np.int32)
-        self._make_room(count)
-        outputs = np.arange(n, count, dtype=np.int32)
-        first = self._forward([sequence], np.zeros(count, np.int32), tokens, None, outputs)
-        path = np.arange(first, first + n, dtype=np.int32)
-        allowed = self._commit(sequence, path)
+        tokens = np.array(sequence.next_tokens(n), np.int32)
+        self._make_room(n)
+        first = self._forward([sequence], np.zeros(n, np.int32), tokens, None, np.zeros(0, np.int32))
+        self._commit(sequence, np.arange(first, first + n, dtype=np.int32))
         sequence.forget_computed()
-        if root is None or not allowed:
-            self._remap(self._scratch.drop(sequence.view))
-            return
-        slots = self._scratch.reroot(sequence.view, path)
-        self._remap(slots)
-        self._grow(sequence, root, int(slots[first + n]), self._scratch.logits()[0])
+        self._remap(self._scratch.drop(sequence.view))
 
     def _draft(self, leaves: list[tuple[DraftSequence, Leaf]]) -> None:
         if self._make_room(len(leaves)):
@@ -181,14 +171,10 @@ class CpuDrafter:
         first = self._forward([s for s, _ in leaves], indices, tokens, parents, indices)
         logits = self._scratch.logits()
         for i, (sequence, leaf) in enumerate(leaves):
-            self._grow(sequence, leaf, first + i, logits[i])
-
-    def _grow(self, sequence: DraftSequence, leaf: Leaf, slot: int, logits: NDArray[np.float32]) -> None:
-        """A leaf is computed: its children are proposed."""
-        sequence.computed(leaf, slot)
-        self.drafted += 1
-        sequence.grow(leaf, self._children(sequence, leaf, logits))
-        self._propose(sequence)
+            sequence.computed(leaf, first + i)
+            self.drafted += 1
+            sequence.grow(leaf, self._children(sequence, leaf, logits[i]))
+            self._propose(sequence)
 
     def _children(self, sequence: DraftSequence, leaf: Leaf, logits: NDArray[np.float32]) -> Children:
         """What follows a leaf: drawn when that is accepted more often, else the likeliest."""
