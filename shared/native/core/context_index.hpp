@@ -35,6 +35,9 @@ class ContextIndex {
   // forgotten. std::invalid_argument when there is no document or a token is negative.
   void extend(std::span<const int32_t> tokens);
   void clear();
+  // Documents one behind the other, `lengths` of them, into an empty index: sorted once, so that a large text
+  // is there soon. std::invalid_argument when they do not fit or the index is not empty.
+  void fill(std::span<const int32_t> tokens, std::span<const int32_t> lengths);
 
   // The longest matches of the end of `query`, longest first, among equals the latest of each side of the
   // insertion point; returns how many were written to `found`. Those shorter than `shortest` are left out.
