@@ -29,7 +29,7 @@ from services.verifier.sequences import Sequence
 from shared.bus.messages import SeqOpen
 from shared.config.service import run_service
 from shared.model.open import open_model
-from shared.native import KvPool, SequenceView
+from shared.native import SequenceView
 
 # RK3588, by docs/performance.md: an estimate. v(1 … 16), and the time of a token at 17 tokens a second.
 BOARD_TOKEN_MS = 58.8
@@ -91,8 +91,8 @@ def simulate(trace: Trace, unit_s: float, curve: tuple[float, ...]) -> None:
     answers = KnownAnswers(trace)
 
     class Followed(Sequence):
-        def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int, now: float) -> None:
-            super().__init__(snapshot, pool, plane, now)
+        def __init__(self, snapshot: SeqOpen, *arguments: Any) -> None:
+            super().__init__(snapshot, *arguments)
             answers.opened(snapshot, self.view)
 
     class TargetFile:

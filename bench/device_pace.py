@@ -5,8 +5,9 @@
 Everything but the model is the draft service's own: the bus, retrieval, the thread that runs ahead, trees.
 A draft token takes MS milliseconds, in which nothing is computed; a chunk of a prompt takes that for every 8
 tokens (static graphs of 8 rows, bound by their weights). What the model says was computed ahead by the real
-draft model (bench/draft_trace.py). Where the drafter looks for something else it gets an even
-distribution; how often that was, and what rejections left of its trees, is written to `--counts` at the end.
+draft model (bench/draft_trace.py): the three likeliest tokens behind each likely path, so that the branch
+prior has three to choose among. Where the drafter looks for something else it gets an even distribution; how
+often that was, and what rejections left of its trees, is written to `--counts` at the end.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from services.draft.sequences import DraftSequence
 from shared.bus.messages import SeqOpen
 from shared.config.service import run_service
 from shared.model.open import read_info
-from shared.native import KvPool, SequenceView
+from shared.native import SequenceView
 
+_EVEN = 64
+_NOBODY_KNOWS: Likely = [(token, -math.log(_EVEN)) for token in range(_EVEN)]  # not worth drafting
 ROWS_AT_ONCE = 8  # tokens of a prompt that take as long as one draft token
 _UNLIKELY = -40.0  # stands for the log probability of a token that is not among the likeliest
 
@@ -95,18 +98,17 @@ class DeviceScratch(ReplayedNodes):
         likely = None if place is None else self._device.replay.after(place.item, place.i, place.path)
         self._device.counts.predictions += 1
         self._device.counts.misses += likely is None
-        return likely or []
+        return _NOBODY_KNOWS if likely is None else likely
 
     def _write(self, row: int, likely: Likely) -> None:
         self._rows[row, self._written[row]] = _UNLIKELY
         self._written[row] = [token for token, _ in likely]
-        for token, logq in likely:
-            self._rows[row, token] = logq
+        self._rows[row, self._written[row]] = [logq for _, logq in likely]
 
 
 def passes(tokens: int, outputs: int) -> int:
-    """Passes of the device: one for each draft token, one for every ROWS_AT_ONCE tokens of a prompt."""
-    return outputs if outputs else math.ceil(tokens / ROWS_AT_ONCE)
+    """Passes of the device: one for each draft token, and for every ROWS_AT_ONCE other tokens."""
+    return max(outputs, math.ceil(tokens / ROWS_AT_ONCE))
 
 
 def simulate(replay: Replay, pace_s: float) -> Counts:
@@ -114,8 +116,8 @@ def simulate(replay: Replay, pace_s: float) -> Counts:
     answers, counts = KnownAnswers(replay.trace), Counts()
 
     class Followed(DraftSequence):
-        def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int) -> None:
-            super().__init__(snapshot, pool, plane)
+        def __init__(self, snapshot: SeqOpen, *arguments: Any) -> None:
+            super().__init__(snapshot, *arguments)
             answers.opened(snapshot, self.view)
 
     class CountedDrafter(CpuDrafter):

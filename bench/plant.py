@@ -149,6 +149,12 @@ class Plant:
     def _silent(self, what: str) -> RinglineError:
         return RinglineError(f"the plant {self.setup.name}: {what}; see {self._log}")
 
+    def check_log(self) -> None:
+        """RinglineError when a service has logged an error: then not what was asked for was measured."""
+        for line in self._log.read_text(encoding="utf-8", errors="replace").splitlines():
+            if '"level": "error"' in line:
+                raise RinglineError(f"the plant {self.setup.name} logged an error: {line[:500]}")
+
     def cpu_seconds(self) -> dict[str, float]:
         """Processor time of each service since its start, all threads."""
         found = {}

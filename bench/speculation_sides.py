@@ -113,6 +113,7 @@ def side(setup: Setup, home: Path, company: int, verifier: Sequence[str]) -> Ite
     setup = dataclasses.replace(setup, commands=setup.commands | {"verifier": command})
     with Plant(setup, home) as plant:
         yield Side(plant, company, passes)
+        plant.check_log()
 
 
 def setup_of(
@@ -147,6 +148,7 @@ def let_past_happen(common: Common, workload: Workload, trace: Path, home: Path)
     with Plant(setup, home) as plant:
         plant.register(workload)
         plant.ask(past, workload)
+        plant.check_log()
 
 
 def inherit(past: Path, home: Path) -> None:

@@ -20,6 +20,7 @@ def table(report: Report) -> str:
     )
     lines += [_side(name, one) for name, one in report["sides"].items()]
     lines += [_source(name, count) for name, count in report["sides"][OWN]["by_source"].items()]
+    lines += _rejections(report["sides"][OWN])
     lines += [f"together, {key}: {value:.2f}" for key, value in report.get("together", {}).items()]
     lines += [_novelty(name, kind) for name, kind in report.get("by_novelty", {}).items()]
     if "lockstep_computed" in report:
@@ -71,6 +72,19 @@ def _side(name: str, one: Report) -> str:
         f"{one['share_plain']:6.2f} {one['first_token_ms_p50']:12.0f} {one['inter_token_ms_p50']:7.1f} "
         f"{one['inter_token_ms_p99']:7.1f} {one['pause_ms_p99']:10.1f}"
     )
+
+
+def _rejections(one: Report) -> list[str]:
+    """The verifier's pending trees, and those of a simulated device."""
+    counted = {
+        "of what was proposed": one["counted_since_start"],
+        "of what the simulated device drafted": one.get("simulated_device_counted", {}),
+    }
+    return [
+        f"{count['rejections']} rejections left {count['mean_share']:.2f} {what} (used or kept, mean)"
+        for what, count in counted.items()
+        if count.get("rejections")
+    ]
 
 
 def _source(name: str, count: Report) -> str:

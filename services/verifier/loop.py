@@ -59,7 +59,7 @@ class Loop:
         self._passes = 0
         self._patience = Patience()  # what the latest answer has learnt about waiting
         self.tally = Tally()
-        self._waited = False
+        self._waiting_since: float | None = None
         self._bad_proposal = SparseWarning("proposal dropped")
 
     def run(self, stop: Event) -> None:
@@ -80,9 +80,12 @@ class Loop:
             tree.sequence.mark_ready(tree.drafts)
         wait_s = self._wait_s(plan)
         if wait_s > 0:
-            self._waited = True
+            self._waiting_since = self._waiting_since or began
             self._receive(wait_s)
             return
+        if self._waiting_since is not None:
+            in_vain = all(tree.sequence.proposed_at is None for tree in plan.trees)
+            self._deferral.waited(began - self._waiting_since, in_vain)
         self._pass(plan, began)
 
     def _wait_s(self, plan: Plan[Sequence]) -> float:
@@ -104,7 +107,7 @@ class Loop:
                 self._fail(outcome.sequence.seq, outcome.sequence.epoch, outcome.reason)
             else:
                 self._report(outcome, now)
-        self._waited = False
+        self._waiting_since = None
         self._bus.working(False)
 
     def _report(self, outcome: Outcome, now: float) -> None:
@@ -125,7 +128,7 @@ class Loop:
         )
         trie, tokens = sequence.trie, verdict.tokens
         self._budget.calibration.learn(trie, tokens)
-        sequence.learn(outcome.accepted, outcome.drafts, self._waited)
+        sequence.learn(outcome.accepted, outcome.drafts, self._waiting_since is not None)
         refuted, nodes = trie.refuted_by(tokens), trie.size
         drafted = sequence.advance(outcome.written, verdict, now)
         self.tally.sequence(len(tokens), len(outcome.drafts), len(outcome.accepted))
@@ -231,11 +234,13 @@ class Loop:
             return
         tree = proposal.tokens, proposal.parents, proposal.sources, proposal.logq
         try:
-            fitting = sequence.trie.insert(proposal.base, *tree)
+            fitting = sequence.trie.insert(proposal.base, *tree, proposal.draws)
         except ValueError as error:
             self._bad_proposal(seq=proposal.seq, reason=str(error))
         else:
             if fitting:
+                if self._waiting_since is not None and sequence.proposed_at is None:
+                    self._deferral.answered(now - sequence.ready_at)
                 sequence.proposed(now)
 
     def _fail(self, seq: int, epoch: int, reason: str) -> None:

@@ -6,13 +6,15 @@ import json
 import mmap
 import time
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from bench import device_pace
 from bench import speculation_figures as figures
 from bench.board_pace import Target, TargetScratch
-from bench.device_pace import Counts, Device, DeviceScratch, passes
+from bench.device_pace import passes, simulate
 from bench.draft_trace import Likely, Predictions, Replay, likeliest
 from bench.known_answers import KnownAnswers
 from bench.lockstep import After, best_lockstep, chain, pass_costs
@@ -21,8 +23,8 @@ from bench.replayed_nodes import ReplayedNodes
 from bench.speculation_sides import Drafting
 from bench.traces import Trace, Traced
 from bench.workloads import Question
-from services.draft import cpu_model
-from services.draft.cpu_model import CpuDrafter, Outbox
+from services.draft import app, cpu_model
+from services.draft.cpu_model import Outbox
 from shared.bus.messages import Proposal, SeqOpen, SeqState
 from shared.config.errors import RinglineError
 from shared.config.settings import Profile
@@ -264,19 +266,21 @@ def test_the_cpu_source_drafts_on_a_simulated_device_what_the_draft_model_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The service's own drafter: chunk, chain, and after a commit on from what survives."""
-    monkeypatch.setattr(cpu_model, "Scratch", DeviceScratch)
-    answers, proposals = KnownAnswers(TRACE), list[Proposal]()
-    replay = Replay(TRACE, {"a": Predictions(ON, {2: {(9,): [(8, -0.4)]}})})
-    counts = Counts()
-    device = Device(16, replay, answers, 0.001, counts)
+    for module, name in ((cpu_model, "Scratch"), (cpu_model, "DraftSequence"), (app, "open_model")):
+        monkeypatch.setattr(module, name, getattr(module, name))
+    for name in ("CpuDrafter", "_contends"):
+        monkeypatch.setattr(app, name, getattr(app, name))
+    monkeypatch.setattr(device_pace, "read_info", lambda *_: SimpleNamespace(spec={"n_vocab": 80}))
+    proposals: list[Proposal] = []
+    counts = simulate(Replay(TRACE, {"a": Predictions(ON, {2: {(9,): [(8, -0.4)]}})}), pace_s=0.001)
     outbox = Outbox(proposals.append, lambda _: None, lambda _: nullcontext(True))
-    drafter = CpuDrafter(device, 4, 1, outbox)  # type: ignore[arg-type]
+    device = vars(app)["open_model"]("draft", None).load(1, "")
+    drafter = vars(app)["CpuDrafter"](device, 4, 1, outbox)
     blocks = KvPool.block_bytes([PLANE, PLANE])
     pool = KvPool(mmap.mmap(-1, 4 * blocks), 4, [PLANE, PLANE])
     snapshot = opened([1, 2, 3]).model_copy(update={"blocks": [0, 1, 2, 3]})
     drafter.take([pool, snapshot])
     (sequence,) = drafter._sequences.values()
-    answers.opened(snapshot, sequence.view)
     begun = time.monotonic()
     while drafter.step():
         pass

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.draft.cpu_model import WIDTH, likeliest
+from services.draft.children import WIDTH, likeliest
 from services.draft.history import Answer, History
 from services.draft.plant import Plant
 from services.draft.prior import UNKNOWN, BranchPrior, reorder
@@ -26,10 +26,10 @@ def asked(tokens: list[int]) -> SeqOpen:
 
 
 def test_a_prior_that_knows_nothing_changes_nothing() -> None:
-    tokens, source, logq = likeliest(LOGITS)
+    children = likeliest(LOGITS)
     again = likeliest(LOGITS, lambda tokens: [UNKNOWN] * len(tokens))
-    assert (tokens, source) == again[:2] == ([1, 2], source)
-    assert again[2] == pytest.approx(logq, abs=1e-5)
+    assert children.tokens == again.tokens == [1, 2]
+    assert again.logq == pytest.approx(children.logq, abs=1e-5)
 
 
 def test_what_the_plant_has_said_comes_first() -> None:
@@ -37,10 +37,10 @@ def test_what_the_plant_has_said_comes_first() -> None:
     history = History(1000, [Answer.of([50, 51, 52], [60, 61, 3, 62]) for _ in range(5)])
     prior = BranchPrior(asked([50, 51, 52]), Plant(history))
     prior.advance([60])
-    tokens, _, logq = likeliest(LOGITS, prior.behind((61,)))
-    assert tokens[0] == 3
-    assert math.exp(logq[0]) > 0.3
-    assert len(tokens) <= WIDTH
+    children = likeliest(LOGITS, prior.behind((61,)))
+    assert children.tokens[0] == 3
+    assert math.exp(children.logq[0]) > 0.3
+    assert len(children.tokens) <= WIDTH
 
 
 @given(
