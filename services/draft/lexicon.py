@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from shared.bus.messages import Source
 from shared.lexicon import Passages
 from shared.native import ContextIndex
 
@@ -13,8 +12,6 @@ _OFTEN = 0.5  # what a passage that was found very often counts, like the kinshi
 
 class Lexicon:
     """`kinship`: float32 of every passage; one that was found n times counts 0.5 (1 - 1 / n)."""
-
-    source = Source.LEXICON
 
     def __init__(self, passages: Passages) -> None:
         size = len(passages.tokens) + len(passages.lengths)

@@ -104,7 +104,6 @@ void bind_index(nb::module_& m) {
       .def(
           "extend", [](ContextIndex& self, const IntArray& tokens) { self.extend(ints_of(tokens)); },
           nb::arg("tokens").noconvert())
-      .def("clear", &ContextIndex::clear)
       .def(
           "fill",
           [](ContextIndex& self, const IntArray& tokens, const IntArray& lengths) {
