@@ -23,7 +23,7 @@ from bench.greedy import CHUNK
 from bench.retrieval import HISTORY, opened
 from bench.traces import Trace, Traced, progress, trace_of
 from bench.workloads import load_workload
-from services.draft.cpu_model import CANDIDATES
+from services.draft.children import CANDIDATES
 from services.draft.history import Answer, History
 from services.draft.plant import Plant
 from services.draft.prior import BranchPrior, reorder

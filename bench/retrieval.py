@@ -69,7 +69,7 @@ def _run(options: argparse.Namespace) -> Report:
     first, last = Tally(), Tally()
     for number, item in enumerate(trace.items):
         tally = first if number < trace.past else last
-        follow(item, _sink(item, workload), plant, curve, tally)
+        follow(item, sink_of(item, workload), plant, curve, tally)
     report: Report = {"workload": workload.name, "simulation": True, **last.report()}
     if trace.past:
         report["past"] = first.report()
@@ -84,7 +84,7 @@ def _plant(options: argparse.Namespace, file: ModelFile) -> Plant:
     return Plant(history, Lexicon(read_lexicon(options.lexicon, info.vocabulary_hash, info.spec["n_vocab"])))
 
 
-def _sink(item: Traced, workload: Workload) -> int:
+def sink_of(item: Traced, workload: Workload) -> int:
     """Tokens of the profile that the prompt begins with."""
     prefixes = workload.prefixes.values()
     return max(len(prefix) for prefix in prefixes if item.prompt[: len(prefix)] == prefix)

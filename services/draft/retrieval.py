@@ -69,6 +69,10 @@ class Retrieval:
         weights = self._plant.weights
         return self._draft.grow(sources, self._recent, self._mood, weights, NODES, LONGEST_DRAFT, LEAST_LOGQ)
 
+    def candidates(self) -> list[tuple[int, list[float]]]:
+        """Tokens that the last draft had to choose from behind the known ones, with their evidence."""
+        return [(token, evidence) for token, _, evidence in self._draft.candidates()]
+
     def finished(self) -> None:
         """The answer is complete: others may draft from it."""
         if self._plant.history is not None:

@@ -118,6 +118,8 @@ class Deferral:
         return since + min(self._max_wait_s, 2 * self._delay_s + _JITTER_S)
 
     def _ends_phrase(self, selection: Selection) -> bool:
+        """What was sampled does not count: which nodes are in a pass must not depend on what was drawn."""
         return bool(self._boundaries) and any(
-            selection.nodes[i].token in self._boundaries for i in selection.leaves()
+            selection.nodes[i].token in self._boundaries and selection.nodes[i].proposed
+            for i in selection.leaves()
         )

@@ -57,13 +57,14 @@ class Distribution:
         no difference.
         """
         assert other.ids is not None
-        weights = self.weights.copy()
         taken = other.weights * (self.total / other.total)
-        for token, weight in zip(other.ids.tolist(), taken.tolist(), strict=True):
-            index = self._index(token)
-            if index is not None:
-                weights[index] = max(0.0, float(weights[index]) - weight)
-        return Distribution(weights, self.ids)
+        if self.ids is not None:
+            return Distribution(
+                np.maximum(self.weights - (self.ids[:, None] == other.ids) @ taken, 0), self.ids
+            )
+        weights = self.weights.copy()
+        weights[other.ids] = np.maximum(weights[other.ids] - taken, 0)
+        return Distribution(weights)
 
     def first(self, n: int) -> Distribution:
         """Of one with `ids`: only its first n tokens."""

@@ -24,6 +24,7 @@ from services.verifier.calibration import Calibration
 from services.verifier.cost import PassCost
 from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.sequences import Sequence
+from services.verifier.stops import TokenBytes, no_bytes
 from shared.bus.messages import GREEDY, Sampling, SeqOpen, SeqState
 from shared.config.settings import KvFormat, Paths
 from shared.model.open import ModelFile, open_model
@@ -110,6 +111,7 @@ class Plant:
         stop: tuple[int, ...],
         max_tokens: int = ANSWER,
         sampling: Sampling = GREEDY,
+        strings: tuple[str, ...] = (),
     ) -> Sequence:
         ring = WINDOW + 2 * MAX_COMMIT
         snapshot = SeqOpen(
@@ -125,6 +127,7 @@ class Plant:
             window=WINDOW,
             max_tokens=max_tokens,
             stop_tokens=list(stop),
+            stop=list(strings),
             sampling=sampling,
             severity=1,
         )
@@ -144,8 +147,10 @@ class Run:
 class Recorder(Engine):
     """The engine, keeping the logits that its choices came from."""
 
-    def __init__(self, model: Model, limits: Limits, kv: KvFormat) -> None:
-        super().__init__(model, limits, kv)
+    def __init__(
+        self, model: Model, limits: Limits, kv: KvFormat = "f16", token_bytes: TokenBytes = no_bytes
+    ) -> None:
+        super().__init__(model, limits, kv, token_bytes)
         self.rows: NDArray[np.float32] = np.zeros((0, 0), np.float32)
 
     def _forward(self, plan: Plan[Sequence]) -> list[int]:
@@ -350,6 +355,26 @@ def test_any_proposals_give_the_tokens_of_plain_decoding_under_match(
     plain = answer_plainly(models[1], some, stop, chunk=64, answer=16, sampling=sampling)
     assert len({tuple(record.tokens[:4]) for record in plain.values()}) > len(some) // 2
     check_speculation(models[2], some, stop, plain, chunk=16, company=2, answer=16, sampling=sampling)
+
+
+def test_any_proposals_end_at_the_same_stop_string(
+    file: ModelFile, models: dict[int, Model], prompts: list[list[int]], plain: dict[int, Run]
+) -> None:
+    """One that lies across a border of tokens: nothing behind it is said or enters the pool."""
+    limits, token_bytes = Limits(7, 24, 16), file.tokenizer().token_bytes
+    engine, plant = Recorder(models[2], limits, token_bytes=token_bytes), Plant(models[2])
+    group, ends = [], {}
+    for seq in (1, 3, 5, 7):
+        texts = [token_bytes(token) for token in plain[seq].tokens]
+        string = (texts[9][-2:] + texts[10][:2]).decode()
+        ends[seq] = next(n for n in range(len(texts) + 1) if string.encode() in b"".join(texts[:n]))
+        group.append(plant.open(seq, prompts[seq - 1], file.info.stop_tokens, strings=(string, "never")))
+    proposer = Arbitrary({seq: record.tokens for seq, record in plain.items()}, engine.n_vocab, seed=2)
+    found = run(engine, limits, group, proposer)
+    for sequence in group:
+        record, end = found[sequence.seq], ends[sequence.seq]
+        assert (record.tokens, record.finish) == (plain[sequence.seq].tokens[:end], "stop")
+        assert sequence.view.length == len(prompts[sequence.seq - 1]) + end - 1
 
 
 def test_answers_depend_on_the_seed(

@@ -17,6 +17,7 @@ from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Joined, Lost
 from shared.bus.messages import (
+    GREEDY,
     Finished,
     Hello,
     PoolReply,
@@ -24,6 +25,7 @@ from shared.bus.messages import (
     PoolSequence,
     RegisterProfile,
     Rejected,
+    Sampling,
     ServiceStatus,
     StatusReply,
     StatusRequest,
@@ -162,6 +164,7 @@ class SpeculationPlant:
         stop: tuple[int, ...] = (),
         severity: int = 1,
         stream: str = "",
+        sampling: Sampling = GREEDY,
     ) -> None:
         submit = Submit(
             request_id=name,
@@ -171,6 +174,7 @@ class SpeculationPlant:
             stop_tokens=list(stop),
             severity=severity,
             stream=stream,
+            sampling=sampling,
         )
         self._submits[name] = submit
         self.answers[name] = Answer()

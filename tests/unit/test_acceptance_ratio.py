@@ -24,7 +24,7 @@ from tests.unit.chi_square import p_value, survival
 N = 5  # tokens
 LENGTH = 2  # of what is counted
 SAMPLES = 20_000
-ENOUGH = 3_000  # for a wrong rule to be found out
+ENOUGH = 2_500  # for a wrong rule to be found out
 Context = tuple[int, ...]
 Accept = Callable[[Distribution, Iterable[Try], Callable[[], float]], int]
 Claim = Callable[[Distribution, int], float]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from bench.branch_prior import Judged
+from bench.evidence import candidates, fit
 from bench.retrieval import Tally, follow, most_for_the_time
 from bench.traces import Traced
 from services.draft.history import History
 from services.draft.plant import Plant
+from shared.native import EVIDENCE
 
 FLAT = [1.0] * 30
 
@@ -28,6 +31,22 @@ def test_an_answer_known_before_takes_few_passes_and_a_new_one_a_pass_a_token() 
     assert again.tokens == 40
     assert again.passes < 10
     assert again.report()["simulated_ratio_to_plain"] > 4
+
+
+def test_the_fit_finds_the_weights_that_made_the_outcomes() -> None:
+    random = np.random.default_rng(3)
+    evidence = np.column_stack((np.ones(20_000), random.normal(size=(20_000, 2))))
+    made_with = np.array([-0.5, 1.5, -1.0])
+    right = random.random(20_000) < 1 / (1 + np.exp(-evidence @ made_with))
+    assert fit(evidence, right.astype(np.float64)) == pytest.approx(made_with, abs=0.1)
+
+
+def test_every_candidate_is_an_example_and_the_answers_token_a_right_one() -> None:
+    plant, answer = Plant(History(1000)), [7, 8, 9, 10, 11]
+    follow(item(answer), 0, plant, FLAT, Tally())
+    examples = list(candidates(item(answer), 0, plant))
+    assert [hit for _, hit in examples] == [True] * 5
+    assert all(len(evidence) == EVIDENCE for evidence, _ in examples)
 
 
 @pytest.mark.parametrize(("cost", "expected"), [(0.1, 2), (0.6, 1), (1.0, 0)])
