@@ -197,6 +197,7 @@ class Plant:
             tokens=question.tokens,
             max_tokens=question.profile.max_tokens,
             stop_tokens=workload.stop_tokens,
+            sampling=workload.sampling,
             severity=question.severity,
         )
         self._bus.send(submit)
