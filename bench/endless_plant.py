@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace) -> Report:
         "alarms_answered": sum("error" not in answer for answer in plant.answers.values()),
         "alarms": asked,
         "none_restarted": same,
-        "processes": {name: _growth(samples.tokens, memory) for name, memory in samples.memory.items()},
+        "processes": {name: growth(samples.tokens, memory) for name, memory in samples.memory.items()},
     }
 
 
@@ -120,7 +120,7 @@ def _computed(plant: MqttPlant, before: int) -> int:
     return seen[-1]
 
 
-def _growth(tokens: list[int], memory: list[Memory]) -> dict[str, float]:
+def growth(tokens: list[int], memory: list[Memory]) -> dict[str, float]:
     """MB at the end of the first tenth and of the run, and MB per 100,000 tokens between them."""
     first = len(memory) // 10
     result: dict[str, float] = {}
