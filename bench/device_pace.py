@@ -1,17 +1,19 @@
 """SIMULATION of a device that runs the draft model beside the CPU: the draft service with a replayed model.
 
-    python -m bench.device_pace --replay FILE --pace MS --config FILE
+    python -m bench.device_pace --replay FILE --pace MS --counts FILE --config FILE
 
 Everything but the model is the draft service's own: the bus, retrieval, the thread that runs ahead, trees.
 A draft token takes MS milliseconds, in which nothing is computed; a chunk of a prompt takes that for every 8
 tokens (static graphs of 8 rows, bound by their weights). What the model says was computed ahead by the real
-draft model (bench/draft_trace.py). Where the drafter looks for something else it gets an even
-distribution, and the misses are counted on stderr.
+draft model (bench/draft_trace.py): the three likeliest tokens behind each likely path, so that the branch
+prior has three to choose among. Where the drafter looks for something else it gets an even distribution; how
+often that was, and what rejections left of its trees, is written to `--counts` at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 import time
@@ -21,23 +23,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 
-from bench.draft_trace import Likely, Replay
+from bench.draft_trace import Likely, Replay, read_replay
 from bench.known_answers import KnownAnswers
 from bench.replayed_nodes import Ids, ReplayedNodes
 from services.draft import app, cpu_model
+from services.draft.cpu_model import CpuDrafter
 from services.draft.sequences import DraftSequence
 from shared.bus.messages import SeqOpen
 from shared.config.service import run_service
-from shared.model.open import read_info
-from shared.native import KvPool, SequenceView
+from shared.config.settings import Paths
+from shared.model.open import ModelFile, open_model
+from shared.native import SequenceView
 
+_EVEN = 64
+_NOBODY_KNOWS: Likely = [(token, -math.log(_EVEN)) for token in range(_EVEN)]  # not worth drafting
 ROWS_AT_ONCE = 8  # tokens of a prompt that take as long as one draft token
 _UNLIKELY = -40.0  # stands for the log probability of a token that is not among the likeliest
 
-_log = structlog.get_logger()
+
+@dataclass
+class Counts:
+    """`predictions` asked for, and `misses` among them: what was not computed ahead."""
+
+    predictions: int = 0
+    misses: int = 0
+    drafter: CpuDrafter | None = None
+
+    def figures(self) -> dict[str, float]:
+        survival = {} if self.drafter is None else self.drafter.survival.figures()
+        return {"predictions": self.predictions, "misses": self.misses, **survival}
 
 
 @dataclass(frozen=True)
@@ -48,6 +64,7 @@ class Device:
     replay: Replay
     answers: KnownAnswers
     pace_s: float
+    counts: Counts
     isa: str = "simulation"
     threads: int = 0
 
@@ -61,7 +78,6 @@ class DeviceScratch(ReplayedNodes):
         self._rows = np.full((max_outputs, model.n_vocab), _UNLIKELY, np.float32)
         self._written: list[list[int]] = [[] for _ in range(max_outputs)]
         self._outputs = 0
-        self.misses = 0
 
     def forward(
         self, views: Sequence[SequenceView], seq: Ids, tokens: Ids, parents: Ids, outputs: Ids
@@ -81,54 +97,63 @@ class DeviceScratch(ReplayedNodes):
         view = self.view(slot)
         place = self._device.answers.place(view, self.path(slot))
         likely = None if place is None else self._device.replay.after(place.item, place.i, place.path)
-        if likely is None:
-            self.misses += 1
-            if self.misses & (self.misses - 1) == 0:
-                _log.info("the simulated device was asked for what is not known", times=self.misses)
-        return likely or []
+        self._device.counts.predictions += 1
+        self._device.counts.misses += likely is None
+        return _NOBODY_KNOWS if likely is None else likely
 
     def _write(self, row: int, likely: Likely) -> None:
         self._rows[row, self._written[row]] = _UNLIKELY
         self._written[row] = [token for token, _ in likely]
-        for token, logq in likely:
-            self._rows[row, token] = logq
+        self._rows[row, self._written[row]] = [logq for _, logq in likely]
 
 
 def passes(tokens: int, outputs: int) -> int:
-    """Passes of the device: one for each draft token, one for every ROWS_AT_ONCE tokens of a prompt."""
-    return outputs if outputs else math.ceil(tokens / ROWS_AT_ONCE)
+    """Passes of the device: one for each draft token, and for every ROWS_AT_ONCE other tokens."""
+    return max(outputs, math.ceil(tokens / ROWS_AT_ONCE))
 
 
-def simulate(replay: Replay, pace_s: float) -> None:
+def simulate(replay: Replay, pace_s: float) -> Counts:
     """Put the simulated device in the place of the draft model, in this process."""
-    answers = KnownAnswers(replay.trace)
+    answers, counts = KnownAnswers(replay.trace), Counts()
 
     class Followed(DraftSequence):
-        def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int) -> None:
-            super().__init__(snapshot, pool, plane)
+        def __init__(self, snapshot: SeqOpen, *arguments: Any) -> None:
+            super().__init__(snapshot, *arguments)
             answers.opened(snapshot, self.view)
 
-    class DeviceFile:
-        def __init__(self, name: str, paths: Any) -> None:
-            self.info = read_info(name, paths)
+    class CountedDrafter(CpuDrafter):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            counts.drafter = self
 
-        def load(self, *_: object) -> Device:
-            return Device(self.info.spec["n_vocab"], replay, answers, pace_s)
+    class DeviceFile(ModelFile):
+        def load(self, *_: object) -> Any:
+            return Device(self.info.spec["n_vocab"], replay, answers, pace_s, counts)
+
+    def open_device(name: str, paths: Paths) -> DeviceFile:
+        file = open_model(name, paths)
+        return DeviceFile(file.info, file.place, file.directory, file.report)
 
     vars(app)["_contends"] = lambda _: False  # a device takes no core from the verifier
     vars(cpu_model)["Scratch"] = DeviceScratch
     vars(cpu_model)["DraftSequence"] = Followed
-    vars(app)["open_model"] = DeviceFile
+    vars(app)["open_model"] = open_device
+    vars(app)["CpuDrafter"] = CountedDrafter
+    return counts
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--replay", type=Path, required=True)
     parser.add_argument("--pace", type=float, required=True, help="milliseconds a draft token")
+    parser.add_argument("--counts", type=Path, required=True)
     options, rest = parser.parse_known_args()
     sys.argv[1:] = rest
-    simulate(Replay.read(options.replay), options.pace / 1000)
-    run_service("draft", app.main)
+    counts = simulate(read_replay(options.replay), options.pace / 1000)
+    try:
+        run_service("draft", app.main)
+    finally:
+        options.counts.write_text(json.dumps(counts.figures()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -179,18 +179,15 @@ class Replay:
         found = self._predictions.get(item.id)
         return None if found is None else found.after(i, path, item.answer)
 
-    @staticmethod
-    def read(path: FilePath) -> Replay:
-        """RinglineError when it is not a replay of this version."""
-        content = read_cached(path, _Stored)
-        predictions = {
-            id_: Predictions(
-                one.answer,
-                {i: {tuple(p): row for p, row in rows} for i, rows in one.beside},
-            )
-            for id_, one in content.predictions.items()
-        }
-        return Replay(content.trace, predictions)
+
+def read_replay(path: FilePath) -> Replay:
+    """RinglineError when it is not a replay of this version."""
+    content = read_cached(path, _Stored)
+    predictions = {
+        id_: Predictions(one.answer, {i: {tuple(p): row for p, row in rows} for i, rows in one.beside})
+        for id_, one in content.predictions.items()
+    }
+    return Replay(content.trace, predictions)
 
 
 def replay_file(trace: Trace, draft: ModelFile, paths: Paths, threads: int) -> FilePath:

@@ -16,7 +16,6 @@ from LLVM 16 on; it is taken where it is there, with the four instructions a cyc
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shutil
 import subprocess
@@ -24,6 +23,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from bench.command import print_report
+from shared.config.errors import RinglineError
 
 NATIVE = Path(__file__).parent.parent / "shared" / "native"
 FLAGS = (  # those of shared/native/CMakeLists.txt
@@ -42,10 +44,6 @@ WEIGHTS = {"Q4_K": 1_112_014_848, "Q6_K": 431_554_560}
 BYTES = {"Q4_K": (320 + 8 * 256) / 4096, "Q6_K": (320 + 8 * 384) / 4096}
 GROUP_MACS = 16 * 32  # of one row
 DOT_MACS = 16  # of one sdot
-
-
-class ToolMissing(Exception):
-    """A program that the estimate needs is not installed."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +69,11 @@ class Loop:
 
 
 def main() -> int:
-    options = _options()
-    try:
-        report = estimate(options.cxx, Board())
-    except ToolMissing as error:
-        print(error, file=sys.stderr)
-        return 2
-    print(json.dumps(report) if options.json else _text(report))
-    return 0
+    return print_report("bench.estimate", _options(), lambda options: estimate(options.cxx, Board()), _text)
 
 
 def estimate(cxx: str, board: Board) -> dict[str, Any]:
-    """Cycles, GMAC/s, tokens/s and cost curve; ToolMissing without a cross compiler or llvm-mca."""
+    """Cycles, GMAC/s, tokens/s and cost curve; RinglineError without a cross compiler or llvm-mca."""
     tool, version = _find_mca()
     models = [name for name, (since, _) in MODELS.items() if version >= since]
     most = _most_rows()
@@ -182,7 +173,7 @@ def _find_mca() -> tuple[str, int]:
             return path, version
     path = shutil.which("llvm-mca")
     if path is None:
-        raise ToolMissing("the estimate needs llvm-mca: on Debian run apt-get install llvm-19")
+        raise RinglineError("the estimate needs llvm-mca: on Debian run apt-get install llvm-19")
     found = re.search(r"version (\d+)", _run([path, "--version"], ""))
     return path, int(found[1]) if found else 0
 
@@ -192,9 +183,9 @@ def _run(command: list[str], text: str) -> str:
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=300)
     except FileNotFoundError:
         package = "g++-aarch64-linux-gnu"
-        raise ToolMissing(f"{command[0]} is missing: on Debian run apt-get install {package}") from None
+        raise RinglineError(f"{command[0]} is missing: on Debian run apt-get install {package}") from None
     except subprocess.CalledProcessError as error:
-        raise ToolMissing(f"{command[0]} failed: {error.stderr.strip()[:500]}") from None
+        raise RinglineError(f"{command[0]} failed: {error.stderr.strip()[:500]}") from None
     return done.stdout
 
 

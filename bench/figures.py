@@ -48,7 +48,7 @@ def _perplexity(pyplot: Any, series: dict[str, Series], path: Path, evicts_at: i
     axes.set_yticks([2, 3, 5, 10, 20], ["2", "3", "5", "10", "20"])
     axes.yaxis.set_minor_formatter("")
     axes.legend(loc="upper right", fontsize="small")
-    _save(pyplot, figure, path)
+    save(pyplot, figure, path)
 
 
 def spans(one: Series) -> tuple[Doubles, Doubles]:
@@ -72,7 +72,7 @@ def _cost(pyplot: Any, one: Series, path: Path) -> None:
     time.set(ylim=(0, 4 * np.median(one.ms_per_token)))  # a disturbance of the machine is cut off
     memory.set_ylabel("RSS (of it anonymous: dashed), MB", color="C0")
     time.set_ylabel("ms per token", color="C1")
-    _save(pyplot, figure, path)
+    save(pyplot, figure, path)
 
 
 def draw_processes(tokens: list[int], memory: dict[str, list[Memory]], directory: Path) -> None:
@@ -84,10 +84,11 @@ def draw_processes(tokens: list[int], memory: dict[str, list[Memory]], directory
     axes.set(xlabel="thousand tokens through one stream", ylabel="anonymous memory, MB")
     axes.set_ylim(0, 1.4 * max(one.anon for samples in memory.values() for one in samples))
     axes.legend(ncols=3, fontsize="small")
-    _save(pyplot, figure, directory / "endless-plant.png")
+    save(pyplot, figure, directory / "endless-plant.png")
 
 
-def _save(pyplot: Any, figure: Any, path: Path) -> None:
+def save(pyplot: Any, figure: Any, path: Path) -> None:
+    """As PNG, and close it. RinglineError when the file cannot be written."""
     try:
         figure.savefig(path, dpi=_DPI, bbox_inches="tight", metadata={"Software": None})
     except OSError as error:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bench.workloads import Question, Workload
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
@@ -62,6 +64,7 @@ class Setup:
     drafting: dict[str, Any] = field(default_factory=dict)  # settings
     max_sequences: int = 8
     commands: dict[str, list[str]] = field(default_factory=dict)
+    name_of_model: str = "cpu"  # in reports: what the draft model's nodes come from
 
 
 class Plant:
@@ -144,7 +147,27 @@ class Plant:
                 raise self._silent(f"{' and '.join(sorted(roles))} not alive after {_START_S:.0f} s")
 
     def _silent(self, what: str) -> RinglineError:
-        return RinglineError(f"the plant {self.setup.name}: {what}; see {self._log}")
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines() or ["nothing"]
+        return RinglineError(
+            f"the plant {self.setup.name}: {what}; its services said last: {lines[-1][:500]}"
+        )
+
+    def check_log(self) -> None:
+        """RinglineError when a service has logged an error: then not what was asked for was measured."""
+        for line in self._log.read_text(encoding="utf-8", errors="replace").splitlines():
+            if '"level": "error"' in line:
+                raise RinglineError(f"the plant {self.setup.name} logged an error: {line[:500]}")
+
+    def cpu_seconds(self) -> dict[str, float]:
+        """Processor time of each service since its start, all threads."""
+        found = {}
+        for name, process in self._processes.items():
+            try:
+                times = psutil.Process(process.pid).cpu_times()
+            except psutil.Error:
+                raise self._silent(f"{name} has ended") from None
+            found[name] = times.user + times.system
+        return found
 
     # --- questions ---
 
@@ -174,6 +197,7 @@ class Plant:
             tokens=question.tokens,
             max_tokens=question.profile.max_tokens,
             stop_tokens=workload.stop_tokens,
+            sampling=workload.sampling,
             severity=question.severity,
         )
         self._bus.send(submit)

@@ -16,13 +16,16 @@ import argparse
 import contextlib
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from bench import speculation_figures as figures
 from bench.board_pace import BOARD_CURVES, BOARD_TOKEN_MS
 from bench.command import Report, model_options, print_report
-from bench.draft_trace import replay_file
+from bench.draft_trace import read_replay, replay_file
+from bench.figures import plots
 from bench.speculation_peer import PeerSide
+from bench.speculation_plots import draw
+from bench.speculation_report import against_trace, compared, simulated_device
 from bench.speculation_sides import (
     OWN,
     PLAIN,
@@ -40,6 +43,7 @@ from bench.speculation_sides import (
 from bench.speculation_table import table
 from bench.traces import trace_of, trace_path
 from bench.workloads import NAMES, Workload, load_workload
+from shared.bus.messages import Sampling
 from shared.config.errors import RinglineError
 from shared.config.logging import configure_logging
 from shared.config.settings import Log, Paths
@@ -55,7 +59,7 @@ def main() -> int:
     def run(options: argparse.Namespace) -> Report:
         nonlocal different
         report = _run(options)
-        different = not report["identical"]
+        different = not (report["identical"] and report.get("identical_to_engine", True))
         return report
 
     return print_report("bench.speculation", _options(), run, table) or int(different)
@@ -75,15 +79,23 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peer", action="store_true", help="ask llama-cpp-python too")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has llama-cpp-python")
     parser.add_argument("--peer-limit", type=int, default=12, help="questions that it is asked")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy; else acceptance is match")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plots", type=Path, help="directory for a figure")
+    parser.add_argument("--tokens", type=int, help="tokens of an answer at most")
     parser.add_argument("--budget", type=int, help="verifier.node_budget of the plants that speculate")
     return parser.parse_args()
 
 
 def _run(options: argparse.Namespace) -> Report:
     drafting = Drafting.parse(options.draft, options.alone)
+    if options.temperature and (drafting.kind == "device" or options.board or options.peer):
+        raise RinglineError("--temperature: a simulation and the peer know greedy answers only")
+    if options.plots is not None:
+        plots()  # missing? Say so now, not after the run
     paths = Paths(data=options.data)
     target = open_model(options.model, paths)
-    workload = load_workload(options.workload, target)
+    workload = load_workload(options.workload, target, options.tokens)
     common = Common(options.data, options.model, _draft_model(options), options.threads)
     trace_file = trace_path(workload, target, paths)
     replay = _computed_ahead(options, common, drafting, workload, target)
@@ -98,16 +110,26 @@ def _run(options: argparse.Namespace) -> Report:
             token_ms = warm_up(plain.plant, workload)
             sides = {PLAIN: plain}
             for own, company in _others(options):
-                commands = _draft_command(drafting, replay, token_ms)
+                commands = _draft_command(drafting, replay, token_ms, directory / own)
                 setup = setup_of(own, common, drafting.sources, options.budget, commands)
                 inherit(directory / "past", directory / own)
                 sides[own] = stack.enter_context(side(setup, directory / own, company, verifier))
                 warm_up(sides[own].plant, workload)
-            _ask_in_turns(sides, peer, workload, options)
-        report = _report(sides, workload, options, drafting.pace_ms(token_ms))
+            _ask_in_turns(sides, peer, replace(workload, sampling=_sampling(options)), options)
+        report = compared(sides, workload, options)
+        if options.temperature == 0:
+            report |= against_trace(sides, trace_file, workload)
+    if replay is not None:
+        report |= simulated_device(report, sides, read_replay(replay), drafting.pace_ms(token_ms))
     if peer is not None:
         report["peer"] = peer.report(sides[OWN].answers)
+    if options.plots is not None:
+        draw(report, options.plots)
     return report
+
+
+def _sampling(options: argparse.Namespace) -> Sampling:
+    return Sampling(temperature=options.temperature, seed=options.seed)
 
 
 def _peer(options: argparse.Namespace, workload: Workload, stack: contextlib.ExitStack) -> PeerSide | None:
@@ -148,8 +170,10 @@ def _computed_ahead(
     return replay_file(trace, open_model(common.draft, paths), paths, common.threads)
 
 
-def _draft_command(drafting: Drafting, replay: Path | None, token_ms: float) -> dict[str, list[str]]:
-    return {} if replay is None else {"draft": device_command(replay, drafting.pace_ms(token_ms))}
+def _draft_command(
+    drafting: Drafting, replay: Path | None, token_ms: float, home: Path
+) -> dict[str, list[str]]:
+    return {} if replay is None else {"draft": device_command(replay, drafting.pace_ms(token_ms), home)}
 
 
 def _others(options: argparse.Namespace) -> list[tuple[str, int]]:
@@ -171,33 +195,6 @@ def _ask_in_turns(
         for number, question in enumerate(together if peer is not None else [], start=begin):
             assert peer is not None
             peer.ask(number, len(measured), question, workload)
-
-
-def _report(
-    sides: dict[str, Side], workload: Workload, options: argparse.Namespace, pace_ms: float
-) -> Report:
-    plain = sides[PLAIN].answers
-    given = [answer.tokens for answer in plain]
-    report: Report = {
-        "workload": workload.name,
-        "draft": options.draft + (" alone" if options.alone else ""),
-        "model": options.model,
-        "threads": options.threads,
-        "projection_of_a_board": options.board or "",
-        "identical": all([a.tokens for a in one.answers] == given for one in sides.values()),
-        **figures.paired(plain, sides[OWN].answers),
-        "sides": {name: one.report() for name, one in sides.items()},
-    }
-    if pace_ms:
-        report["simulated_device_ms_per_token"] = pace_ms
-    if TOGETHER in sides:
-        together = figures.whole_rate(sides[TOGETHER].answers)
-        report["together"] = {
-            "company": options.concurrent,
-            "ratio_to_one_plain": together / figures.whole_rate(plain),
-            "ratio_to_one_speculating": together / figures.whole_rate(sides[OWN].answers),
-        }
-    return report
 
 
 if __name__ == "__main__":

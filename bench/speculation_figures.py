@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ class Pass:
 
     at: float  # when it ended, monotonic seconds
     ms: float
+    forward_ms: float  # of that, the model's forward pass
     answered: int  # tokens that became known
     nodes: list[tuple[int, int, bool]]
 
@@ -42,7 +43,7 @@ def read_passes(
             counted = row["counted"]
             continue
         nodes = [(source, depth, bool(accepted)) for source, depth, accepted in row["nodes"]]
-        one = Pass(row["at"], row["ms"], row["answered"], nodes)
+        one = Pass(row["at"], row["ms"], row["forward"], row["answered"], nodes)
         if row["written"] <= 1 + len(nodes) and any(low <= one.at <= high for low, high in spans):
             found.append(one)
     return found, counted
@@ -102,8 +103,11 @@ def percentile(values: Sequence[float], q: float) -> float:
     return float(np.percentile(values, q)) if values else 0.0
 
 
-def speculation(passes: Sequence[Pass]) -> dict[str, Any]:
-    """Tokens a pass, share of passes without drafts, and what became of the drafts by source and depth."""
+def speculation(passes: Sequence[Pass], model: str = "cpu") -> dict[str, Any]:
+    """Tokens a pass, share of passes without drafts, and what became of the drafts by source and depth.
+
+    `model`: what the nodes of the draft model are called.
+    """
     answered = sum(one.answered for one in passes)
     accepted = [sum(hit for *_, hit in one.nodes) for one in passes]
     plain = sum(not one.nodes for one in passes)
@@ -113,17 +117,17 @@ def speculation(passes: Sequence[Pass]) -> dict[str, Any]:
         "share_plain": plain / len(passes) if passes else 0.0,
         "nodes_per_pass": sum(len(one.nodes) for one in passes) / len(passes) if passes else 0.0,
         "accepted_per_pass": sum(accepted) / len(passes) if passes else 0.0,
-        "by_source": _by_source(passes),
+        "by_source": _by_source(passes, model),
         "by_depth": _by_depth(passes),
         "pass_ms_by_nodes": _cost(passes),
     }
 
 
-def _by_source(passes: Sequence[Pass]) -> dict[str, Any]:
+def _by_source(passes: Sequence[Pass], model: str) -> dict[str, Any]:
     found = {}
     for source in sorted({s for one in passes for s, *_ in one.nodes}):
         nodes = [(d, hit) for one in passes for s, d, hit in one.nodes if s == source]
-        name = Source(source).name.lower()
+        name = model if source == Source.CPU else Source(source).name.lower()
         found[name] = _counted(hit for _, hit in nodes) | {"by_depth": _depths(nodes)}
     return found
 
@@ -148,8 +152,20 @@ def _cost(passes: Sequence[Pass]) -> dict[str, float]:
     return {str(n): statistics.median(p.ms for p in passes if len(p.nodes) == n) for n in sizes}
 
 
-def paired(plain: Sequence[Timed], other: Sequence[Timed]) -> dict[str, float]:
-    """Plain seconds by the other's for the same questions, in total and for the quarters of the answers."""
+def overhead(answers: Sequence[Timed], passes: Sequence[Pass], cpu_s: Mapping[str, float]) -> dict[str, Any]:
+    """What a pass takes beside the model's forward pass, in a plant that answers one question at a time: from
+    an answer's first token to its end, Python and messages of all services. And their processor time."""
+    spans = [(a.pieces[0][0], a.ended) for a in answers]
+    inside = [p for p in passes if any(low < p.at <= high for low, high in spans)]
+    beside = 1000 * sum(high - low for low, high in spans) - sum(p.forward_ms for p in inside)
+    return {
+        "ms_beside_forward_per_pass": beside / len(inside) if inside else 0.0,
+        "cpu_ms_per_pass": {name: 1000 * s / max(1, len(passes)) for name, s in cpu_s.items()},
+    }
+
+
+def paired(plain: Sequence[Timed], other: Sequence[Timed]) -> dict[str, Any]:
+    """Plain seconds by the other's for the same questions: in total, by answer, and in quarters of them."""
     both = [
         (p, o) for p, o in zip(plain, other, strict=True) if decode_tokens(p) > 0 and decode_tokens(o) > 0
     ]
@@ -162,4 +178,28 @@ def paired(plain: Sequence[Timed], other: Sequence[Timed]) -> dict[str, float]:
         "ratio_p50": percentile(ratios, 50),
         "ratio_p75": percentile(ratios, 75),
         "ratio_whole": whole_rate(other) / whole_rate(plain),
+        "ratios": [round(ratio, 3) for ratio in ratios],
     }
+
+
+def said_before(past: Iterable[Sequence[int]], answers: Sequence[Timed]) -> list[bool]:
+    """Of each answer whether one before it, or in the past, was the same word for word."""
+    seen = {tuple(tokens) for tokens in past}
+    found = []
+    for answer in answers:
+        found.append(tuple(answer.tokens) in seen)
+        seen.add(tuple(answer.tokens))
+    return found
+
+
+def by_novelty(
+    plain: Sequence[Timed], other: Sequence[Timed], before: Sequence[bool]
+) -> dict[str, dict[str, float]]:
+    """`paired` for the answers that had been given before and for the others."""
+    found = {}
+    for name, wanted in (("given_before", True), ("new", False)):
+        chosen = [i for i, known in enumerate(before) if known is wanted]
+        if chosen:
+            ratio = paired([plain[i] for i in chosen], [other[i] for i in chosen])["ratio_to_plain"]
+            found[name] = {"answers": len(chosen), "ratio_to_plain": ratio}
+    return found

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import json
 import shutil
 import statistics
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ from bench.workloads import Question, Workload
 from shared.config.errors import RinglineError
 
 PLAIN, OWN, TOGETHER = "plain", "speculating", "together"
+DEVICE_COUNTS = "device.json"
 _SOURCES = {"none": (), "retrieval": ("retrieval",), "cpu": ("cpu",), "device": ("cpu",)}
 
 
@@ -69,9 +72,15 @@ class Side:
     company: int
     passes: Path
     answers: list[Timed] = field(default_factory=list)
+    cpu_s: dict[str, float] = field(
+        default_factory=lambda: defaultdict(float)
+    )  # processor time of each service
 
     def ask(self, questions: list[Question], workload: Workload) -> None:
+        before = self.plant.cpu_seconds()
         self.answers += self.plant.ask(questions, workload, self.company)
+        for name, seconds in self.plant.cpu_seconds().items():
+            self.cpu_s[name] += seconds - before[name]
 
     def report(self) -> Report:
         spans = [(a.submitted, a.ended) for a in self.answers]
@@ -83,9 +92,17 @@ class Side:
             "tokens_s": figures.rate(self.answers),
             "tokens_s_whole": figures.whole_rate(self.answers),
             **figures.latencies(self.answers),
-            **figures.speculation(passes),
+            **figures.speculation(passes, self.plant.setup.name_of_model),
+            **figures.overhead(self.answers, passes, self.cpu_s),
             "counted_since_start": counted,
+            **self._device_counts(),
         }
+
+    def _device_counts(self) -> Report:
+        path = self.passes.with_name(DEVICE_COUNTS)
+        if not path.is_file():
+            return {}
+        return {"simulated_device_counted": json.loads(path.read_text(encoding="utf-8"))}
 
 
 @contextlib.contextmanager
@@ -96,6 +113,7 @@ def side(setup: Setup, home: Path, company: int, verifier: Sequence[str]) -> Ite
     setup = dataclasses.replace(setup, commands=setup.commands | {"verifier": command})
     with Plant(setup, home) as plant:
         yield Side(plant, company, passes)
+        plant.check_log()
 
 
 def setup_of(
@@ -107,6 +125,7 @@ def setup_of(
 ) -> Setup:
     return Setup(
         name=name,
+        name_of_model="simulated device" if "draft" in (commands or {}) else "cpu",
         data=common.data,
         target=common.target,
         draft=common.draft,
@@ -129,24 +148,29 @@ def let_past_happen(common: Common, workload: Workload, trace: Path, home: Path)
     with Plant(setup, home) as plant:
         plant.register(workload)
         plant.ask(past, workload)
+        plant.check_log()
 
 
 def inherit(past: Path, home: Path) -> None:
     """Give a plant what another one has learnt: its files, but not its configuration, log and models."""
-    left = shutil.ignore_patterns("models", "cache", "ringline.toml", "services.log", "passes.jsonl")
+    left = shutil.ignore_patterns(
+        "models", "cache", "ringline.toml", "services.log", "passes.jsonl", DEVICE_COUNTS
+    )
     if past.exists():
         shutil.copytree(past, home, ignore=left, dirs_exist_ok=True)
 
 
 def warm_up(plant: Plant, workload: Workload) -> float:
-    """Register, answer something; milliseconds a token of that, the median."""
+    """Register, answer something twice; milliseconds a token of the second time, the median."""
     plant.register(workload)
     forced = dataclasses.replace(workload, stop_tokens=[])
-    (answer,) = plant.ask([workload.warmup], forced)
+    plant.ask([workload.warmup], forced)
+    (answer,) = plant.ask([dataclasses.replace(workload.warmup, id="again")], forced)
     ends = [at for at, _ in answer.pieces]
     gaps = [1000 * (b - a) for a, b in itertools.pairwise(ends)]
     return statistics.median(gaps) if gaps else 0.0
 
 
-def device_command(replay: Path, pace_ms: float) -> list[str]:
-    return ["-m", "bench.device_pace", "--replay", str(replay), "--pace", f"{pace_ms:.4f}"]
+def device_command(replay: Path, pace_ms: float, home: Path) -> list[str]:
+    options = ["--replay", str(replay), "--pace", f"{pace_ms:.4f}", "--counts", str(home / DEVICE_COUNTS)]
+    return ["-m", "bench.device_pace", *options]

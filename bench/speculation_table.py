@@ -20,10 +20,26 @@ def table(report: Report) -> str:
     )
     lines += [_side(name, one) for name, one in report["sides"].items()]
     lines += [_source(name, count) for name, count in report["sides"][OWN]["by_source"].items()]
+    lines += _rejections(report["sides"][OWN])
     lines += [f"together, {key}: {value:.2f}" for key, value in report.get("together", {}).items()]
+    lines += [_novelty(name, kind) for name, kind in report.get("by_novelty", {}).items()]
+    if "lockstep_computed" in report:
+        lines.append(_lockstep(report))
     if "peer" in report:
         lines.append(_peer(report["peer"]))
     return "\n".join(lines)
+
+
+def _novelty(name: str, kind: Report) -> str:
+    return f"{kind['answers']} answers {name.replace('_', ' ')}: {kind['ratio_to_plain']:.2f} x plain"
+
+
+def _lockstep(report: Report) -> str:
+    best = report["lockstep_computed"]
+    return (
+        f"lock-step (computed), {best['drafted']} drafts a pass: {best['ratio']:.2f} x plain; running ahead "
+        f"{report['gain_of_running_ahead']:.2f} x that"
+    )
 
 
 def _peer(peer: Report) -> str:
@@ -35,11 +51,11 @@ def _peer(peer: Report) -> str:
 
 
 def _head(report: Report) -> str:
-    answers = "equal" if report["identical"] else "DIFFERENT"
-    return (
-        f"{report['workload']}, draft {report['draft']}, {report['model']}, {report['threads']} threads; "
-        f"answers {answers}"
-    )
+    equal = report["identical"] and report.get("identical_to_engine", True)
+    answers = "equal" if equal else "DIFFERENT"
+    how = f", T = {report['temperature']}" if report["temperature"] else ""
+    where = f"{report['model']}, {report['threads']} threads{how}"
+    return f"{report['workload']}, draft {report['draft']}, {where}; answers {answers}"
 
 
 def _figures(report: Report) -> str:
@@ -55,6 +71,19 @@ def _side(name: str, one: Report) -> str:
         f"{one['share_plain']:6.2f} {one['first_token_ms_p50']:12.0f} {one['inter_token_ms_p50']:7.1f} "
         f"{one['inter_token_ms_p99']:7.1f} {one['pause_ms_p99']:10.1f}"
     )
+
+
+def _rejections(one: Report) -> list[str]:
+    """The verifier's pending trees, and those of a simulated device."""
+    counted = {
+        "of what was proposed": one["counted_since_start"],
+        "of what the simulated device drafted": one.get("simulated_device_counted", {}),
+    }
+    return [
+        f"{count['rejections']} rejections left {count['mean_share']:.2f} {what} (used or kept, mean)"
+        for what, count in counted.items()
+        if count.get("rejections")
+    ]
 
 
 def _source(name: str, count: Report) -> str:

@@ -47,6 +47,7 @@ def _line(outcome: Outcome, seconds: float, ended: float) -> dict[str, Any]:
     return {
         "at": round(ended, 6),
         "ms": round(seconds * 1000, 3),
+        "forward": round(outcome.forward_ms, 3),
         "seq": outcome.sequence.seq,
         "answered": len(outcome.verdict.tokens),
         "written": outcome.written,

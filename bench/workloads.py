@@ -18,6 +18,7 @@ from pathlib import Path
 
 from services.gateway.alarm import Alarm, parse_alarm
 from services.gateway.prompt import Prompter
+from shared.bus.messages import GREEDY, Sampling
 from shared.config.settings import Profile, Settings
 from shared.model.open import ModelFile
 
@@ -52,6 +53,7 @@ class Workload:
     past: int
     forced: bool
     stop_tokens: list[int]
+    sampling: Sampling = GREEDY
 
     @property
     def digest(self) -> str:
@@ -61,10 +63,10 @@ class Workload:
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def load_workload(name: str, model: ModelFile) -> Workload:
-    """The workload in the model's tokens. KeyError for an unknown name."""
+def load_workload(name: str, model: ModelFile, most: int | None = None) -> Workload:
+    """The workload in the model's tokens; answers of `most` tokens at most. KeyError for an unknown name."""
     prompter = Prompter(model)
-    profiles = {profile.name: profile for profile in _profiles()}
+    profiles = {profile.name: _shorter(profile, most or profile.max_tokens) for profile in _profiles()}
     source = {"alarms": _alarms, "chat": _texts, "adversarial": _texts}[name]
     questions = [
         Question(
@@ -79,7 +81,7 @@ def load_workload(name: str, model: ModelFile) -> Workload:
     return Workload(
         name=name,
         questions=questions,
-        warmup=Question("warmup", "warmup", _short(first), warmup, severity=1),
+        warmup=Question("warmup", "warmup", _shorter(first, _WARMUP_TOKENS), warmup, severity=1),
         prefixes={profile.name: prompter.prefix(profile) for profile in used.values()},
         past=PAST[name],
         forced=forced,
@@ -87,8 +89,8 @@ def load_workload(name: str, model: ModelFile) -> Workload:
     )
 
 
-def _short(profile: Profile) -> Profile:
-    return profile.model_copy(update={"max_tokens": _WARMUP_TOKENS})
+def _shorter(profile: Profile, most: int) -> Profile:
+    return profile.model_copy(update={"max_tokens": min(most, profile.max_tokens)})
 
 
 def _profiles() -> tuple[Profile, ...]:

@@ -79,6 +79,8 @@ def _request(waiting: Waiting, profile: Profile, now: float) -> Sequence:
         prompt_len=0,
         max_tokens=submit.max_tokens,
         stop_tokens=list(submit.stop_tokens),
+        stop=list(submit.stop),
+        sampling=submit.sampling,
         started=now,
         deadline=waiting.deadline,
         followed=True,

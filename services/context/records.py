@@ -25,9 +25,10 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.context.sequence import Sequence
+from shared.bus.messages import Sampling, StopStrings
 
 _HEAD = struct.Struct("=IIQ")
-_FIELD_BYTES = 4096  # every field but the block table, at its longest
+_FIELD_BYTES = 6144  # every field but the block table, at its longest
 _BYTES_PER_BLOCK = 5  # of a msgpack integer
 _TOKEN_BYTES = 4
 
@@ -54,6 +55,8 @@ class Record(BaseModel):
     prompt_len: Count
     max_tokens: Count
     stop_tokens: Annotated[list[Count], Field(max_length=16)]
+    stop: StopStrings
+    sampling: Sampling
     kv_len: Count
     draft_kv_len: Count
     epoch: Count
@@ -87,6 +90,8 @@ def record_of(
         prompt_len=sequence.prompt_len,
         max_tokens=sequence.max_tokens,
         stop_tokens=sequence.stop_tokens,
+        stop=sequence.stop,
+        sampling=sequence.sampling,
         kv_len=sequence.kv_len,
         draft_kv_len=sequence.draft_kv_len,
         epoch=sequence.epoch,

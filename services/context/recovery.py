@@ -49,7 +49,8 @@ def recover(sessions: Sessions, now: float) -> int:
 
 
 def _sequence(slot: int, now: float, record: Record, tokens: list[int]) -> tuple[str, Sequence]:
-    fields = record.model_dump(exclude={"kind", "sink", "window", "ring", "n_tokens", "token_crc"})
+    beside = {"kind", "sink", "window", "ring", "n_tokens", "token_crc", "sampling"}
+    fields = {**record.model_dump(exclude=beside), "sampling": record.sampling}
     ring = Ring(record.sink, record.window, record.ring)
     return record.kind, Sequence(ring=ring, tokens=tokens, slot=slot, started=now, used=now, **fields)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from services.context.prefix_cache import Chain
-from shared.bus.messages import SeqOpen
+from shared.bus.messages import GREEDY, Sampling, SeqOpen
 from shared.kv import blocks_of
 from shared.native import BLOCK_TOKENS
 
@@ -93,6 +93,8 @@ class Sequence:
     prompt_len: int
     max_tokens: int
     stop_tokens: list[int]
+    stop: list[str] = field(default_factory=list)
+    sampling: Sampling = GREEDY
     kv_len: int = 0
     draft_kv_len: int = 0
     epoch: int = 0
@@ -180,5 +182,7 @@ class Sequence:
             window=self.ring.window,
             max_tokens=self.max_tokens,
             stop_tokens=self.stop_tokens,
+            stop=self.stop,
+            sampling=self.sampling,
             severity=self.severity,
         )

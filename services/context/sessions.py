@@ -289,4 +289,5 @@ def _same(sequence: Sequence, submit: Submit) -> bool:
     if sequence.forked:
         wanted = wanted[sequence.ring.sink :]
         prompt = prompt[-len(wanted) :]
-    return prompt == wanted and sequence.max_tokens == submit.max_tokens
+    asked = submit.max_tokens, submit.stop, submit.sampling
+    return prompt == wanted and asked == (sequence.max_tokens, sequence.stop, sequence.sampling)

@@ -61,6 +61,8 @@ class WaitingQueue:
             tokens=sequence.tokens[: sequence.prompt_len],
             max_tokens=sequence.max_tokens,
             stop_tokens=sequence.stop_tokens,
+            stop=sequence.stop,
+            sampling=sequence.sampling,
             severity=sequence.severity,
         )
         self._waiting[submit.request_id] = Waiting(submit, sequence.deadline, sequence)

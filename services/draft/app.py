@@ -14,7 +14,7 @@ from services.draft.loop import Loop
 from services.draft.mailbox import Mailbox
 from services.draft.npu import describe_npu
 from services.draft.pacing import Pacing
-from services.draft.plant import open_plant
+from services.draft.plant import Plant, open_plant
 from services.draft.worker import Worker
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
@@ -40,9 +40,9 @@ def main(settings: Settings, stop: Event) -> int:
     bus = BusClient(Endpoints.of(settings.paths), _hello(settings, info, incarnation), proposals="connect")
     plane = info.plane if info is not None else (0, 0, 0)
     pool = partial(attach, settings.paths.memory, "draft", plane, settings.context.kv)
-    worker = _worker(settings, mailbox, bus) if mailbox is not None else None
-    pacing = Pacing(drafting=not _contends(settings))
     plant, history = open_plant(settings)
+    worker = _worker(settings, mailbox, bus, plant) if mailbox is not None else None
+    pacing = Pacing(drafting=not _contends(settings))
     loop = Loop(bus, plant, mailbox, pool, pacing)
     bus.start()
     if history is not None:
@@ -80,7 +80,7 @@ def _usable_model(settings: Settings) -> ModelInfo | None:
     return None
 
 
-def _worker(settings: Settings, mailbox: Mailbox, bus: BusClient) -> Worker:
+def _worker(settings: Settings, mailbox: Mailbox, bus: BusClient, plant: Plant | None) -> Worker:
     outbox = Outbox(bus.propose, bus.send, mailbox.writing)
     cpus = plan_for_this_machine(settings)
 
@@ -96,7 +96,7 @@ def _worker(settings: Settings, mailbox: Mailbox, bus: BusClient) -> Worker:
             cpus=cpus.draft or "any",
         )
         context = settings.context
-        return CpuDrafter(model, options.depth, context.max_sequences, outbox, context.kv)
+        return CpuDrafter(model, options.depth, context.max_sequences, outbox, context.kv, plant)
 
     return Worker(make, mailbox, nice=_contends(settings))
 

@@ -10,6 +10,7 @@ many sequences want drafts they take turns: who has few nodes ahead comes first,
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,18 +21,18 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from services.draft.children import Children, drawn, likeliest
 from services.draft.mailbox import Item
+from services.draft.plant import Plant
 from services.draft.sequences import DraftSequence, Leaf, turn
-from shared.bus.messages import PlaneFilled, Proposal, SeqAppend, SeqClose, SeqOpen, SeqState, Source
+from shared.bus.messages import Draw, PlaneFilled, Proposal, SeqAppend, SeqClose, SeqOpen, SeqState
 from shared.config.settings import KvFormat
 from shared.kv import DRAFT_PLANE
 from shared.native import KvPool, Model, Scratch
 from shared.tree import Survival
 
 CHUNK = 32  # tokens of a catch-up step: short, because news waits for its end
-WIDTH = 2  # children of a leaf
 FLOOR = math.log(0.05)  # a path less likely than this is not drafted further
-LEAST_CHILD = math.log(0.1)  # a second child less likely than this is not proposed
 MOST_LEAVES = 4  # of a step: so many rows cost little more than one
 _PROPOSAL_NODES = 32
 
@@ -53,18 +54,26 @@ class Outbox:
 class CpuDrafter:
     """Drafts for all sequences. `depth`: computed tokens ahead of the last known one, per sequence.
 
-    `kv` is the format of the pool.
+    `kv` is the format of the pool; what `plant` has said before orders the branches.
     """
 
     def __init__(
-        self, model: Model, depth: int, max_sequences: int, outbox: Outbox, kv: KvFormat = "f16"
+        self,
+        model: Model,
+        depth: int,
+        max_sequences: int,
+        outbox: Outbox,
+        kv: KvFormat = "f16",
+        plant: Plant | None = None,
     ) -> None:
+        self._plant = plant
         self._depth = depth
         self._outbox = outbox
         self._scratch = Scratch(model, CHUNK + max_sequences * (2 * depth + 2), MOST_LEAVES, kv)
         self._pool: KvPool | None = None
         self._sequences: dict[int, DraftSequence] = {}
         self._chunk_next = False
+        self._random = random.Random()  # nobody's seed: acceptance must know nothing of what is drawn
         self.drafted = 0  # nodes computed since start
         self.survival = Survival()
 
@@ -97,7 +106,7 @@ class CpuDrafter:
         if self._pool is None:
             return
         try:
-            self._sequences[snapshot.seq] = DraftSequence(snapshot, self._pool, DRAFT_PLANE)
+            self._sequences[snapshot.seq] = DraftSequence(snapshot, self._pool, DRAFT_PLANE, self._plant)
         except (ValueError, TypeError) as error:
             _log.error("sequence not drafted", seq=snapshot.seq, reason=str(error))
 
@@ -164,8 +173,14 @@ class CpuDrafter:
         for i, (sequence, leaf) in enumerate(leaves):
             sequence.computed(leaf, first + i)
             self.drafted += 1
-            sequence.grow(leaf, *likeliest(logits[i]))
+            sequence.grow(leaf, self._children(sequence, leaf, logits[i]))
             self._propose(sequence)
+
+    def _children(self, sequence: DraftSequence, leaf: Leaf, logits: NDArray[np.float32]) -> Children:
+        """What follows a leaf: drawn when that is accepted more often, else the likeliest."""
+        if not sequence.sampled:
+            return likeliest(logits, sequence.prior(leaf))
+        return drawn(logits, sequence.history.behind(leaf.path), sequence.sampling, self._random.random)
 
     def _forward(
         self,
@@ -223,26 +238,9 @@ class CpuDrafter:
                 parents=best.parents,
                 sources=[node.source for node in best.nodes],
                 logq=[node.logq for node in best.nodes],
+                draws=[
+                    Draw(parent=parent, children=children, ids=found.ids, probs=found.probs)
+                    for parent, children, found in sequence.trie.draws(best)
+                ],
             )
         )
-
-
-def likeliest(logits: NDArray[np.float32]) -> tuple[list[int], int, list[float]]:
-    """The WIDTH likeliest tokens of a row of logits, the source, and their natural log probabilities.
-
-    The first is the largest logit (the lowest id among equals); the others only above LEAST_CHILD.
-    """
-    row = logits.copy()
-    top = float(row.max())
-    log_sum = top + math.log(float(np.exp(row - top).sum(dtype=np.float64)))
-    tokens: list[int] = []
-    logq: list[float] = []
-    for _ in range(WIDTH):
-        token = int(row.argmax())
-        value = float(row[token]) - log_sum
-        if tokens and value < LEAST_CHILD:
-            break
-        tokens.append(token)
-        logq.append(value)
-        row[token] = -np.inf
-    return tokens, Source.CPU, logq

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.bus.messages import Source
 from shared.native import ContextIndex
 
 REQUEST_TOKENS = 96  # of a prompt's end that are kept: the alarm, not the profile in front of it
@@ -38,8 +37,6 @@ class Answer:
 
 class History:
     """`tokens`: room for so many. `keep` is told of every answer that is added later."""
-
-    source = Source.HISTORY
 
     def __init__(
         self, tokens: int, answers: Iterable[Answer] = (), keep: Callable[[Answer], None] = lambda _: None

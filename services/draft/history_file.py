@@ -10,6 +10,7 @@ grown to twice its bound, the newest half is written anew beside it and put in i
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -106,10 +107,16 @@ class HistoryFile:
             self._unwritable(file=str(self._path), reason=error.strerror)
 
     def _append(self, answers: list[Answer]) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        with os.fdopen(os.open(self._path, flags, 0o600), "r+b", buffering=0) as file:
-            start = b"" if os.fstat(file.fileno()).st_size else self._header
-            file.write(start + b"".join(map(record, answers)))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        with os.fdopen(os.open(self._path, flags, 0o600), "ab", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            raw = (b"" if size else self._header) + b"".join(map(record, answers))
+            try:
+                if file.write(raw) != len(raw):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                file.truncate(size)  # the next records must not stand behind half a one
+                raise
         self._words += sum(map(words, answers))
 
     def _compact(self) -> None:

@@ -5,8 +5,10 @@ pace of the answers can tell. A window is some passes; its pace is the mean time
 Windows with the other choice are interspersed, at first soon, then more and more rarely, and each is compared
 with the window before it, because texts and loads change.
 
-    off off off ON off off off off off off ON off …        does not pay: one window in 8, 16, … 64
-    on  on  on OFF on  on  …                               pays
+    off off off off ON off off off off …        does not pay: one window in 16, 32, … 128
+    on  on  on  on OFF on  on  on  on  …        pays
+
+A trial of the model ends early when the answers become slower because the passes do, which is soon clear.
 """
 
 from __future__ import annotations
@@ -15,9 +17,11 @@ import math
 from collections import deque
 
 WINDOW = 32  # commits of answers a window has
-_EARLY = 16  # are enough for a trial that is clearly slower
-_CLEARLY = math.log(1.25)
-_SOONEST, _LATEST = 8, 64  # windows between two trials
+_EARLY = 8  # are enough for a trial that is clearly slower
+_CLEARLY = math.log(1.2)
+_FIRST = 4  # windows before a trial when nothing is sure
+_SOONEST = 16  # windows between two trials that agree
+_LATEST = {True: 32, False: 128}  # at most, by what is usual: a trial of what does not pay costs more
 _COMPARISONS = 4  # kept
 _SPREAD = 0.2  # of the logarithm of a comparison, before there is evidence
 _LEAST_GAIN = 0.02  # what the model has to bring to be switched on, and never to be switched off
@@ -33,10 +37,9 @@ class Pacing:
         self._last_token: dict[int, float | None] = {}  # by answering sequence
         self._tokens = self._commits = 0
         self._seconds = 0.0
-        self._before = 0.0  # log pace of the window before a trial
+        self._before = self._pass_before = 0.0  # log pace and log seconds a pass before a trial
         self._gains: deque[float] = deque(maxlen=_COMPARISONS)  # log of how much faster it is with the model
-        self._pause = _SOONEST
-        self._until_trial = 1
+        self._pause = self._until_trial = _FIRST
 
     @property
     def drafting(self) -> bool:
@@ -71,8 +74,12 @@ class Pacing:
     def _pace(self) -> float:
         return math.log(max(self._seconds, 1e-6) / self._tokens)
 
+    def _pass(self) -> float:
+        return math.log(max(self._seconds, 1e-6) / self._commits)
+
     def _clearly_slower(self) -> bool:
-        return self._trial and self._pace() > self._before + _CLEARLY
+        slower = self._pace() > self._before + _CLEARLY and self._pass() > self._pass_before + _CLEARLY
+        return self._trial and slower
 
     def _end_window(self) -> None:
         if self._trial:
@@ -81,7 +88,7 @@ class Pacing:
             self._trial = False
             self._decide()
         else:
-            self._before = self._pace()
+            self._before, self._pass_before = self._pace(), self._pass()
             self._until_trial -= 1
             self._trial = self._until_trial <= 0
         self._tokens = self._commits = 0
@@ -94,5 +101,5 @@ class Pacing:
         pays = mean > 0.0 if self._usual else mean - error > _LEAST_GAIN
         as_ever = pays == self._usual and (self._gains[-1] > 0.0) == self._usual
         self._usual = pays
-        self._pause = min(2 * self._pause, _LATEST) if as_ever else _SOONEST
+        self._pause = min(max(2 * self._pause, _SOONEST), _LATEST[pays]) if as_ever else _FIRST
         self._until_trial = self._pause

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import structlog
+from numpy.typing import NDArray
 
-from services.draft.history import History
+from services.draft.history import REQUEST_TOKENS, History
 from services.draft.history_file import HistoryFile
 from services.draft.lexicon import Lexicon
+from shared.bus.messages import SeqOpen, Source
 from shared.config.errors import RinglineError
 from shared.config.settings import Settings
 from shared.lexicon import read_lexicon
-from shared.model.open import ModelInfo, read_info
+from shared.model.open import ModelInfo, read_info, return_free_memory
+from shared.native import ContextIndex
 
-# Weights of the evidence (shared/native/core/text_draft.hpp), fitted to alarms and to operators' questions.
-WEIGHTS = (-0.28, 2.22, 0.82, 0.03, -0.11, 0.42, 0.24, -1.27, -0.38, 0.59, 0.17, 1.01)
-LEARNING_RATE = 0.02  # for each token that was drafted for
+# Of the evidence in shared/native/core/text_draft.hpp, as bench.evidence fits them.
+WEIGHTS = (-0.72, 1.59, 0.91, 0.08, 0.19, 0.45, 0.29, -1.03, 0.42, 0.70, 0.18, 1.29)
+LEARNING_RATE = 0.01  # for each token that was drafted for
 _REACH = 4.0  # how far a weight may move from where it began
 _MOOD = 0.5  # to begin with
 _MOOD_RATE = 0.02
+
+TextSource: TypeAlias = tuple[ContextIndex, NDArray[np.float32], int]  # with kinship and source
 
 _log = structlog.get_logger()
 
@@ -42,6 +48,36 @@ class Plant:
         np.clip(self.weights, self._first - _REACH, self._first + _REACH, out=self.weights)
 
 
+class Relatives:
+    """The plant's texts as one sequence sees them: how alike the request of each document is to its own."""
+
+    def __init__(self, request: Sequence[int], plant: Plant) -> None:
+        self._plant = plant
+        self._request = np.array(request, np.int32)
+        self._kinship = np.zeros(0, np.float32)
+        self._version = -1
+
+    def sources(self) -> list[TextSource]:
+        """History and lexicon, as the native code takes them."""
+        sources: list[TextSource] = []
+        history, lexicon = self._plant.history, self._plant.lexicon
+        if history is not None:
+            if history.version != self._version:
+                self._version = history.version
+                self._kinship = history.kinship(self._request)
+            sources.append((history.index, self._kinship, Source.HISTORY))
+        if lexicon is not None:
+            sources.append((lexicon.index, lexicon.kinship, Source.LEXICON))
+        return sources
+
+
+def request_of(snapshot: SeqOpen) -> list[int]:
+    """The end of the prompt, without the profile in front of it."""
+    prompt = max(snapshot.prompt_len - snapshot.first, 0)
+    begin = max(prompt - REQUEST_TOKENS, min(snapshot.sink - snapshot.first, prompt), 0)
+    return snapshot.tokens[begin:prompt]
+
+
 def open_plant(settings: Settings) -> tuple[Plant | None, HistoryFile | None]:
     """What retrieval drafts from, and the file that keeps the history; None for what is not configured.
 
@@ -53,7 +89,9 @@ def open_plant(settings: Settings) -> tuple[Plant | None, HistoryFile | None]:
     if target is None:
         return Plant(), None
     history, file = _history(settings, target)
-    return Plant(history, _lexicon(settings, target)), file
+    plant = Plant(history, _lexicon(settings, target))
+    return_free_memory()
+    return plant, file
 
 
 def _target(settings: Settings) -> ModelInfo | None:
@@ -71,7 +109,9 @@ def _history(settings: Settings, target: ModelInfo) -> tuple[History | None, His
     tokens = settings.draft.history_tokens
     if tokens == 0:
         return None, None
-    file = HistoryFile(settings.paths.data / "draft" / "history.bin", target.vocabulary_hash, tokens)
+    # One for each vocabulary: who tries another model finds the old history when he goes back.
+    name = f"history-{target.vocabulary_hash[:8]}.bin"
+    file = HistoryFile(settings.paths.data / "draft" / name, target.vocabulary_hash, tokens)
     answers = file.load()
     _log.info("history", answers=len(answers))
     return History(tokens, answers, file.keep), file

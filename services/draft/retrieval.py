@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from services.draft.history import ANSWER_TOKENS, REQUEST_TOKENS, Answer
-from services.draft.plant import LEARNING_RATE, Plant
+from services.draft.history import ANSWER_TOKENS, Answer
+from services.draft.plant import LEARNING_RATE, Plant, Relatives, TextSource, request_of
 from shared.bus.messages import SeqOpen, Source
 from shared.native import ContextIndex, TextDraft
 
@@ -39,8 +38,7 @@ class Retrieval:
     def __init__(self, snapshot: SeqOpen, plant: Plant) -> None:
         tokens = snapshot.tokens
         prompt = max(snapshot.prompt_len - snapshot.first, 0)
-        begin = max(prompt - REQUEST_TOKENS, min(snapshot.sink - snapshot.first, prompt), 0)
-        self._request = tokens[begin:prompt]
+        self._request = request_of(snapshot)
         self._answer = tokens[prompt : prompt + ANSWER_TOKENS]
         self._recent = np.array(tokens[-_QUERY:], np.int32)
         self._own = ContextIndex(min(len(tokens) + snapshot.max_tokens, OWN_TOKENS) + 2, 1)
@@ -48,9 +46,8 @@ class Retrieval:
         self._own.extend(np.array(tokens, np.int32))
         self._plant = plant
         self._mood = plant.mood
+        self._relatives = Relatives(self._request, plant)
         self._draft = TextDraft(NODES)
-        self._kinship = np.zeros(0, np.float32)
-        self._version = -1
 
     def advance(self, tokens: Sequence[int]) -> None:
         """New known tokens: learn how good the last draft was and index them."""
@@ -68,26 +65,15 @@ class Retrieval:
 
     def draft(self) -> Tree:
         """What may follow, the likeliest paths first; empty when nothing matches."""
-        plant = self._plant
-        return self._draft.grow(
-            self._sources(), self._recent, self._mood, plant.weights, NODES, LONGEST_DRAFT, LEAST_LOGQ
-        )
+        sources: list[TextSource] = [(self._own, _OWN_KINSHIP, Source.RETRIEVAL), *self._relatives.sources()]
+        weights = self._plant.weights
+        return self._draft.grow(sources, self._recent, self._mood, weights, NODES, LONGEST_DRAFT, LEAST_LOGQ)
+
+    def candidates(self) -> list[tuple[int, list[float]]]:
+        """Tokens that the last draft had to choose from behind the known ones, with their evidence."""
+        return [(token, evidence) for token, _, evidence in self._draft.candidates()]
 
     def finished(self) -> None:
         """The answer is complete: others may draft from it."""
         if self._plant.history is not None:
             self._plant.history.add(Answer.of(self._request, self._answer))
-
-    def _sources(self) -> list[tuple[ContextIndex, NDArray[np.float32], int]]:
-        plant = self._plant
-        sources: list[tuple[ContextIndex, NDArray[np.float32], int]] = [
-            (self._own, _OWN_KINSHIP, Source.RETRIEVAL)
-        ]
-        if plant.history is not None:
-            if plant.history.version != self._version:
-                self._version = plant.history.version
-                self._kinship = plant.history.kinship(np.array(self._request, np.int32))
-            sources.append((plant.history.index, self._kinship, Source.HISTORY))
-        if plant.lexicon is not None:
-            sources.append((plant.lexicon.index, plant.lexicon.kinship, Source.LEXICON))
-        return sources

@@ -14,8 +14,12 @@ from typing import Protocol
 
 import numpy as np
 
-from shared.bus.messages import SeqAppend, SeqOpen, SeqState
+from services.draft.children import Children
+from services.draft.plant import Plant
+from services.draft.prior import BranchPrior, Prior
+from shared.bus.messages import SeqAppend, SeqOpen, SeqState, Source
 from shared.native import KvPool, SequenceView
+from shared.sampling import History
 from shared.tree import Node, TokenTrie
 
 NOT_COMPUTED = -1
@@ -29,6 +33,7 @@ class Leaf:
     token: int
     parent: int  # scratch slot
     node: Node | None
+    path: tuple[int, ...] = ()  # drafted tokens from the root to it
 
 
 class Waiting(Protocol):
@@ -49,7 +54,7 @@ def turn(sequence: Waiting) -> tuple[float, int, int]:
 
 
 class DraftSequence:
-    def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int) -> None:
+    def __init__(self, snapshot: SeqOpen, pool: KvPool, plane: int, plant: Plant | None = None) -> None:
         """ValueError when the snapshot names blocks that the pool does not have."""
         self.seq = snapshot.seq
         self.epoch = snapshot.epoch
@@ -62,11 +67,19 @@ class DraftSequence:
         self.answers = snapshot.max_tokens > 0
         self._answer_end = snapshot.prompt_len + snapshot.max_tokens
         self._stop = frozenset(snapshot.stop_tokens)
+        self.sampling = snapshot.sampling
+        self.history = History(snapshot.tokens, snapshot.window, snapshot.sampling)
         self.view = SequenceView(pool, plane, snapshot.sink, snapshot.ring, snapshot.window)
         self.view.set_blocks(0, np.array(snapshot.blocks, np.int32))
         self.view.length = snapshot.draft_kv_len
         self.trie = TokenTrie(self.known)
         self.root_slot = NOT_COMPUTED
+        self._prior = BranchPrior(snapshot, plant) if plant is not None and self.answers else None
+
+    @property
+    def sampled(self) -> bool:
+        """Draws are accepted more often than guesses."""
+        return self.sampling.acceptance == "ratio" and self.sampling.temperature > 0
 
     @property
     def known(self) -> int:
@@ -99,6 +112,9 @@ class DraftSequence:
             self.view.set_blocks(state.first_block, np.array(state.blocks, np.int32))
             new += state.tokens
         self.tokens += new
+        self.history.extend(new)
+        if self._prior is not None:
+            self._prior.advance(new)
         if len(self.tokens) > MOST_BEHIND and not self.answers:
             raise ValueError(f"a stream is {len(self.tokens)} tokens ahead")
         return new
@@ -146,10 +162,15 @@ class DraftSequence:
         computed = sum(node.tag != NOT_COMPUTED for node in best.nodes)
         if computed >= levels:
             return None
-        for node, parent in zip(best.nodes, best.parents, strict=True):
+        for i, (node, parent) in enumerate(zip(best.nodes, best.parents, strict=True)):
             if node.tag == NOT_COMPUTED and node.token not in self._stop:
-                return Leaf(node.token, self.root_slot if parent < 0 else best.nodes[parent].tag, node)
+                slot = self.root_slot if parent < 0 else best.nodes[parent].tag
+                return Leaf(node.token, slot, node, best.path(i))
         return None
+
+    def prior(self, leaf: Leaf) -> Prior | None:
+        """What the plant's texts say about what follows a leaf."""
+        return self._prior.behind(leaf.path) if self._prior is not None else None
 
     def computed(self, leaf: Leaf, slot: int) -> None:
         if leaf.node is None:
@@ -157,9 +178,10 @@ class DraftSequence:
         else:
             leaf.node.tag = slot
 
-    def grow(self, leaf: Leaf, tokens: list[int], source: int, logq: list[float]) -> None:
+    def grow(self, leaf: Leaf, children: Children) -> None:
         """Add what the model says follows a leaf."""
-        self.trie.add_children(leaf.node or self.trie.root, tokens, source, logq)
+        parent = leaf.node or self.trie.root
+        self.trie.add_children(parent, children.tokens, Source.CPU, children.logq, children.drawn)
 
     def remap(self, slots: list[int]) -> None:
         """The scratch was compacted: old slot -> new slot, -1 for what is gone."""

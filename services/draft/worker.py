@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import structlog
@@ -14,6 +15,7 @@ from shared.config.errors import RinglineError
 
 IDLE_S = 1.0
 NICENESS = 19
+EVERY_S = 60.0  # between two lines in the log about the run-ahead
 
 _log = structlog.get_logger()
 
@@ -46,7 +48,17 @@ class Worker:
             self._mailbox.close()
 
     def _draft(self, drafter: CpuDrafter) -> None:
-        worked = False
+        worked, said_at, said = False, time.monotonic(), 0
         while (items := self._mailbox.take(0.0 if worked else IDLE_S)) is not None:
             drafter.take(items)
             worked = drafter.step()
+            if drafter.drafted > said and time.monotonic() - said_at > EVERY_S:
+                said_at, said = time.monotonic(), drafter.drafted
+                _say(drafter)
+        if drafter.drafted > said:
+            _say(drafter)
+
+
+def _say(drafter: CpuDrafter) -> None:
+    """How many tokens were computed since start, and what rejections left of them."""
+    _log.info("run-ahead", drafted=drafter.drafted, **drafter.survival.figures())

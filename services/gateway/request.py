@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from services.gateway.alarm import Alarm, AlarmId
 from services.gateway.answers import Timing
 from services.gateway.journal import Waiting
+from services.gateway.stops import AnswerDecoder
 from shared.bus.messages import Submit
-from shared.model.tokenizer import StreamDecoder
 
 
 @dataclass(slots=True)
 class Request:
-    """Times are monotonic seconds. `streamed` is what readers of the stream have, `text` what is known."""
+    """Times are monotonic seconds. `streamed` is what readers of the stream have, `text` what is certain."""
 
     row: Waiting
     alarm: Alarm
     alarm_id: AlarmId
     submit: Submit
-    decoder: StreamDecoder
+    decoder: AnswerDecoder
     arrived: float
     submitted: float
     heard: float
@@ -35,7 +35,7 @@ class Request:
     def label(self) -> dict[str, AlarmId]:
         return {"id": self.alarm_id, "topic": self.row.topic}
 
-    def restart(self, decoder: StreamDecoder) -> None:
+    def restart(self, decoder: AnswerDecoder) -> None:
         """Its tokens come from the first again: nothing of an earlier answer may be mixed with them."""
         self.decoder = decoder
         self.count = 0

@@ -7,16 +7,18 @@ request that it knows and computes one that it does not, and both give the same 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
-from services.gateway.alarm import AlarmId, parse_alarm
+from services.gateway.alarm import Alarm, AlarmId, parse_alarm
 from services.gateway.answers import error_answer, final_answer, stream_delta
 from services.gateway.journal import Journal, State, Waiting
 from services.gateway.payload import PayloadError
 from services.gateway.prompt import Prompter
 from services.gateway.request import Request
+from services.gateway.sampling import sampling_for
+from services.gateway.stops import AnswerDecoder
 from shared.bus.messages import Accepted, Finished, Message, RegisterProfile, Rejected, Submit, Tokens
 from shared.config.errors import RinglineError
 from shared.config.quote import one_line
@@ -120,26 +122,33 @@ class Requests:
             row=row,
             alarm=alarm,
             alarm_id=alarm_id,
-            submit=self._make_submit(row, profile, prompt.tokens, alarm_id),
-            decoder=self._prompter.decoder(),
+            submit=self._make_submit(row, profile, alarm, prompt.tokens, alarm_id),
+            decoder=self._decoder(profile.stop),
             arrived=now - max(0.0, time.time() - row.received),
             submitted=now,
             heard=now,
             cut=prompt.cut,
         )
 
-    def _make_submit(self, row: Waiting, profile: Profile, tokens: list[int], alarm_id: AlarmId) -> Submit:
+    def _make_submit(
+        self, row: Waiting, profile: Profile, alarm: Alarm, tokens: list[int], alarm_id: AlarmId
+    ) -> Submit:
         return Submit(
             request_id=row.request_id,
             profile=profile.name,
             tokens=tokens,
             max_tokens=profile.max_tokens,
             stop_tokens=self._prompter.stop_tokens,
+            stop=list(profile.stop),
+            sampling=sampling_for(profile, row.topic, alarm),
             severity=row.severity,
             label=one_line(str(alarm_id), 128),
             stream=row.stream,
             deadline_s=profile.deadline_s,
         )
+
+    def _decoder(self, stops: Sequence[str]) -> AnswerDecoder:
+        return AnswerDecoder(self._prompter.decoder(), stops)
 
     def _submit(self, request: Request) -> None:
         request.heard = time.monotonic()
@@ -162,7 +171,7 @@ class Requests:
         request.heard = time.monotonic()
         match message:
             case Accepted():
-                request.restart(self._prompter.decoder())
+                request.restart(self._decoder(request.submit.stop))
             case Tokens():
                 self._take_tokens(request, message)
             case Finished():
@@ -205,10 +214,7 @@ class Requests:
             self._answer(request, message)
 
     def _answer(self, request: Request, message: Finished) -> None:
-        if (
-            message.reason == "stop"
-        ):  # an answer cut by its length may end inside a character: that is no text
-            self._emit(request, request.decoder.finish())
+        self._emit(request, request.decoder.finish(complete=message.reason == "stop"))
         timing = request.timing(time.monotonic())
         text = request.text.strip()
         payload = final_answer(

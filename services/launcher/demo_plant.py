@@ -73,7 +73,7 @@ def _has_room(directory: Path) -> bool:
 
 
 def write_config(model: str, draft: str | None, data: Path, runtime: Path, memory: Path) -> Path:
-    """The template with this run's directories, models and port. The journal begins empty."""
+    """The template with this run's directories, models and port. Journal and history begin empty."""
     template = string.Template((demo_files() / "ringline.toml").read_text(encoding="utf-8"))
     sources = ["retrieval", "cpu"] if draft else ["retrieval"]
     text = template.substitute(
@@ -86,7 +86,7 @@ def write_config(model: str, draft: str | None, data: Path, runtime: Path, memor
         sources=json.dumps(sources),
         port=_free_port(),
     )
-    for old in data.glob("journal.db*"):
+    for old in [*data.glob("journal.db*"), *data.glob("draft/history-*")]:
         old.unlink()
     path = data / "demo" / "ringline.toml"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ def check_machine(settings: Settings) -> list[str]:
     _check_threads("draft", settings.draft)
     read_password(settings.mqtt)
     tls_context(settings.mqtt)
-    return list(_missing_models(settings))
+    return [*_missing_models(settings), *_missing_lexicon(settings)]
 
 
 def _check_threads(section: str, options: Verifier | Draft) -> None:
@@ -49,3 +49,9 @@ def _missing_models(settings: Settings) -> Iterator[str]:
             if known(name) is None:
                 raise RinglineError(f'models.{key} = "{name}": {error}') from None
             yield f"models.{key}: {error}"
+
+
+def _missing_lexicon(settings: Settings) -> Iterator[str]:
+    path = settings.draft.lexicon
+    if path is not None and not path.is_file():
+        yield f"draft.lexicon: {path}: there is no such file; run `ringline lexicon build --out {path} …`"

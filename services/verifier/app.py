@@ -25,6 +25,7 @@ from shared.config.load import config_hash
 from shared.config.settings import Settings
 from shared.kv import attach, describe_plane
 from shared.model.open import ModelInfo, open_model
+from shared.model.token_bytes import TokenBytes
 
 
 def main(settings: Settings, stop: Event) -> int:
@@ -41,8 +42,12 @@ def main(settings: Settings, stop: Event) -> int:
     deferral = Deferral(options.node_budget, options.max_wait_ms / 1000, file.info.phrase_ends)
     bus = BusClient(Endpoints.of(settings.paths), _hello(settings, file.info, incarnation), proposals="bind")
     pool = partial(attach, settings.paths.memory, "verifier", file.info.plane, settings.context.kv)
+    token_bytes = TokenBytes(file.tokenizer)
+    if any(profile.stop for profile in settings.profiles):
+        token_bytes.make()
+    engine = Engine(model, limits, settings.context.kv, token_bytes)
     budget = Budget(PassCost(limits.pass_nodes), Calibration())
-    loop = Loop(bus, Engine(model, limits, settings.context.kv), limits, budget, deferral, pool)
+    loop = Loop(bus, engine, limits, budget, deferral, pool)
     gc.freeze()  # what is loaded now stays: later collections need not look at it
     try:
         bus.start()

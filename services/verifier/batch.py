@@ -28,8 +28,6 @@ class Candidate(Offer, Protocol):
     @property
     def seq(self) -> int: ...
     @property
-    def severity(self) -> int: ...
-    @property
     def last_pass(self) -> int:
         """Number of the latest pass it took part in."""
 

@@ -2,7 +2,8 @@
 
 Every sequence offers its likeliest nodes. Taken in descending path probability over all of them, each adds
 its probability to the tokens that the pass is expected to bring, and its row to what the pass costs; the
-number of nodes with the most tokens for the time wins. Marginal value spreads them over the sequences.
+number of nodes with the most tokens for the time wins. Marginal value spreads them over the sequences. A
+token counts more in the answer to a severe alarm: what others draft must not hold that answer up for little.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _GAIN = 1.02  # drafts have to bring more than this much of plain decoding: esti
 class Offer(Protocol):
     """A decoding sequence as the budget sees it."""
 
+    @property
+    def severity(self) -> int: ...
     @property
     def room(self) -> int:
         """Positions behind the computed ones that have a block."""
@@ -61,36 +64,39 @@ class Budget:
         """At most `each` draft nodes a sequence, `nodes` in all, beside a prefill chunk of `chunk` rows."""
         weigh = self.calibration.weigh
         best = [o.trie.best(min(each, nodes), min(o.room, o.answer_left) - 1, _LEAST, weigh) for o in offers]
+        weights = [1 + offer.severity for offer in offers]
         ranked = sorted(
-            ((score, i) for i, selection in enumerate(best) for score in selection.scores),
+            ((weights[i] * math.exp(s), i) for i, drafts in enumerate(best) for s in drafts.scores),
             key=lambda node: -node[0],
         )
-        n, tokens, cost = self._most_for_the_time(offers, ranked[:nodes], chunk)
+        n, cost = self._most_for_the_time(offers, ranked[:nodes], chunk)
         kept = [0] * len(offers)
         for _, i in ranked[:n]:
             kept[i] += 1
-        return Spread([s.first(k) for s, k in zip(best, kept, strict=True)], tokens, cost)
+        drafts = [selection.first(k) for selection, k in zip(best, kept, strict=True)]
+        tokens = len(offers) + sum(value / weights[i] for value, i in ranked[:n])
+        return Spread(drafts, tokens, cost)
 
     def _most_for_the_time(
         self, offers: Sequence[Offer], ranked: Sequence[tuple[float, int]], chunk: int
-    ) -> tuple[int, float, float]:
-        """Number of ranked nodes (log probability, index of its offer), expected tokens, relative cost."""
+    ) -> tuple[int, float]:
+        """How many of the ranked nodes (weight times probability, index of the offer); the pass's cost."""
         curve, attended, least = self.cost.curve, self.cost.attended, 0.0
-        tokens, rows = float(len(offers)), len(offers)
+        value, rows = float(sum(1 + offer.severity for offer in offers)), len(offers)
         looks = attended * sum(offer.visible for offer in offers)
         beside = 0.0
         if chunk:
             # In company of a chunk every row costs what a chunk's row does, if not more.
             beside, least = chunk * self.cost.chunk_row, self.cost.chunk_row
         cost = curve[rows] + looks + beside
-        chosen, best = (0, tokens, cost), tokens / cost * _GAIN
+        chosen, best = (0, cost), value / cost * _GAIN
         floor = curve[rows]
-        for n, (score, i) in enumerate(ranked, start=1):
+        for n, (gain, i) in enumerate(ranked, start=1):
             rows += 1
-            tokens += math.exp(score)
+            value += gain
             looks += attended * offers[i].visible
             floor = max(curve[rows], floor + least)
             cost = floor + looks + beside
-            if tokens / cost > best:
-                chosen, best = (n, tokens, cost), tokens / cost
+            if value / cost > best:
+                chosen, best = (n, cost), value / cost
         return chosen

@@ -2,9 +2,9 @@
 
 A pass starts at once when a prefill chunk waits, when no drafter has been heard lately, when the node
 budget is reached, or when a draft ends at a phrase boundary. Otherwise it may wait `max_wait_s` from a
-sequence's oldest proposal (from the moment the sequence was ready, when it has none), but only as long as
-that is worth it: a wait brings the draft tokens that earlier waits brought, and each is worth the time that a
-token takes at the moment.
+sequence's oldest proposal (from the moment the sequence was ready, when it has none), not much longer than
+drafters have needed lately, and only if that is worth it: a wait brings the draft tokens that earlier waits
+brought, each is worth the time that a token takes at the moment, and it costs what earlier waits took.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Protocol
 from shared.tree import Selection
 
 SILENCE_S = 1.0  # a drafter that was not heard for so long is not waited for
-NEWS = 0.5  # weight of the newest observation in moving averages
+NEWS = 0.5  # weight of the newest observation in moving averages of what waits bring
+_JITTER_S = 0.0005
+_SLOW_NEWS = 0.1  # and of how long they take
 _SOONEST, _LATEST = 8, 64  # passes after which a wait is tried again
 
 
@@ -32,6 +34,12 @@ class Patience:
         self._gain = [1.0, 1.0]
         self._passes = [0, 0]  # since the last wait
         self._pause = [_SOONEST, _SOONEST]  # passes until the next trial
+
+    def copy(self) -> Patience:
+        """For another sequence of the same plant."""
+        made = Patience()
+        made._gain, made._passes, made._pause = self._gain[:], self._passes[:], self._pause[:]
+        return made
 
     def gain(self, drafts: bool) -> float:
         """Tokens that a wait is hoped to bring."""
@@ -66,10 +74,22 @@ class Deferral:
         self._max_wait_s = max_wait_s
         self._boundaries = frozenset(boundaries)
         self._heard_at: float | None = None
+        self._price_s = max_wait_s  # what a wait takes, moving average
+        self._delay_s = max_wait_s  # how soon drafters answer, moving average
 
     def heard(self, now: float) -> None:
         """A drafter sent something."""
         self._heard_at = now
+
+    def answered(self, seconds: float) -> None:
+        """A proposal that was waited for came so long after its sequence was ready."""
+        self._delay_s += _SLOW_NEWS * (seconds - self._delay_s)
+
+    def waited(self, seconds: float, in_vain: bool) -> None:
+        """A pass began so long after it could have; `in_vain`: no proposal came meanwhile."""
+        self._price_s += _SLOW_NEWS * (min(seconds, self._max_wait_s) - self._price_s)
+        if in_vain:  # perhaps it was not long enough
+            self.answered(self._max_wait_s)
 
     def wait_s(
         self, now: float, ready: Sequence[tuple[Ready, Selection]], prefill: bool, token_s: float
@@ -85,7 +105,7 @@ class Deferral:
             return 0.0
         waits = [(self._until(sequence), sequence.patience.gain(len(s) > 0)) for sequence, s in ready]
         open_ = [(until, gain) for until, gain in waits if until > now]
-        if sum(gain for _, gain in open_) * token_s <= self._max_wait_s:
+        if sum(gain for _, gain in open_) * token_s <= self._price_s:
             return 0.0
         return min(until for until, _ in open_) - now
 
@@ -95,9 +115,11 @@ class Deferral:
     def _until(self, sequence: Ready) -> float:
         """Until when it may be waited for."""
         since = sequence.ready_at if sequence.proposed_at is None else sequence.proposed_at
-        return since + self._max_wait_s
+        return since + min(self._max_wait_s, 2 * self._delay_s + _JITTER_S)
 
     def _ends_phrase(self, selection: Selection) -> bool:
+        """What was sampled does not count: which nodes are in a pass must not depend on what was drawn."""
         return bool(self._boundaries) and any(
-            selection.nodes[i].token in self._boundaries for i in selection.leaves()
+            selection.nodes[i].token in self._boundaries and selection.nodes[i].proposed
+            for i in selection.leaves()
         )

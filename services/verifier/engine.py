@@ -9,13 +9,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from services.verifier.acceptance import Verdict, accept_greedy
+from services.verifier.acceptance import Verdict
 from services.verifier.batch import Arrays, Chunk, Limits, Plan, Tree
 from services.verifier.sequences import Sequence
+from services.verifier.stops import TokenBytes, no_bytes
 from shared.config.settings import KvFormat
 from shared.native import Model, Scratch, SequenceView
 from shared.tree import Selection
 
+_NO_DRAFTS = Selection()
 _COMPUTED = Verdict([], [], None)  # a chunk that is not the last, or of a sequence that is only computed
 
 
@@ -45,11 +47,17 @@ class Failure:
 
 
 class Engine:
-    """The model with the scratch and the arrays of its passes. `kv` is the format of the pool."""
+    """The model with the scratch and the arrays of its passes. `kv` is the format of the pool.
 
-    def __init__(self, model: Model, limits: Limits, kv: KvFormat = "f16") -> None:
+    `token_bytes` is only asked by sequences with stop strings.
+    """
+
+    def __init__(
+        self, model: Model, limits: Limits, kv: KvFormat = "f16", token_bytes: TokenBytes = no_bytes
+    ) -> None:
         self._scratch = Scratch(model, limits.nodes, limits.outputs, kv)
         self._arrays = Arrays(limits)
+        self._token_bytes = token_bytes
         self.n_vocab = model.n_vocab
         self._slots = np.arange(limits.nodes, dtype=np.int32)
 
@@ -70,12 +78,12 @@ class Engine:
         outcomes: list[Outcome] = []
         slot = output = 0
         if plan.chunk is not None:
-            outcomes.append(_judge_chunk(plan.chunk, choices))
+            outcomes.append(self._judge_chunk(plan.chunk, choices))
             slot, output = plan.chunk.length, int(plan.chunk.last and plan.chunk.sequence.answer_left > 0)
         paths = [self._slots[:slot]] if outcomes else []
         for tree in plan.trees:
             count = 1 + len(tree.drafts)
-            outcome = _judge_tree(tree, choices[output : output + count])
+            outcome = self._judge_tree(tree, choices, output)
             outcomes.append(outcome)
             paths.append(self._slots[slot : slot + count][outcome.verdict.path])
             slot, output = slot + count, output + count
@@ -84,13 +92,36 @@ class Engine:
         return [self._commit(outcome, path) for outcome, path in zip(outcomes, paths, strict=True)]
 
     def _forward(self, plan: Plan[Sequence]) -> list[int]:
-        """The target's choice after each output node."""
+        """The largest logit after each output node; nothing when no sequence is greedy."""
         arrays = self._arrays
         arrays.fill(plan)
         views: list[SequenceView] = [s.view for s in _members(plan)]
         self._scratch.clear()
         self._scratch.forward(views, arrays.seq, arrays.tokens, arrays.parents, arrays.outputs)
-        return self._scratch.argmax().tolist() if arrays.n_outputs else []
+        greedy = arrays.n_outputs and any(sequence.judge.greedy for sequence in _members(plan))
+        return self._scratch.argmax().tolist() if greedy else []
+
+    def _judge_chunk(self, chunk: Chunk[Sequence], choices: Seq[int]) -> Outcome:
+        sequence = chunk.sequence
+        if not chunk.last or sequence.answer_left == 0:
+            return Outcome(sequence, chunk.length, _COMPUTED)
+        return Outcome(sequence, chunk.length, self._verdict(sequence, _NO_DRAFTS, choices, 0))
+
+    def _judge_tree(self, tree: Tree[Sequence], choices: Seq[int], output: int) -> Outcome:
+        verdict = self._verdict(tree.sequence, tree.drafts, choices, output)
+        accepted = [node - 1 for node in verdict.path[1:]]
+        return Outcome(tree.sequence, len(verdict.path), verdict, tree.drafts, accepted)
+
+    def _verdict(self, sequence: Sequence, drafts: Selection, choices: Seq[int], output: int) -> Verdict:
+        """On a tree whose root has the output row `output`, its drafts the rows behind it."""
+        return sequence.judge.judge(
+            drafts,
+            sequence.trie.root,
+            choices[output : output + 1 + len(drafts)],
+            lambda node: self._scratch.logits()[output + node],
+            self._token_bytes,
+            sequence.answer_left,
+        )
 
     def _commit(self, outcome: Outcome, path: NDArray[np.int32]) -> Outcome | Failure:
         try:
@@ -98,22 +129,6 @@ class Engine:
         except (ValueError, RuntimeError) as error:
             return Failure(outcome.sequence, str(error))
         return outcome
-
-
-def _judge_chunk(chunk: Chunk[Sequence], choices: Seq[int]) -> Outcome:
-    sequence = chunk.sequence
-    if not chunk.last or sequence.answer_left == 0:
-        return Outcome(sequence, chunk.length, _COMPUTED)
-    verdict = accept_greedy([-1], [-1], choices[:1], sequence.stop, sequence.answer_left)
-    return Outcome(sequence, chunk.length, verdict)
-
-
-def _judge_tree(tree: Tree[Sequence], choices: Seq[int]) -> Outcome:
-    sequence, drafts = tree.sequence, tree.drafts
-    tokens = [-1, *drafts.tokens]
-    parents = [-1, *(parent + 1 for parent in drafts.parents)]
-    verdict = accept_greedy(tokens, parents, choices, sequence.stop, sequence.answer_left)
-    return Outcome(sequence, len(verdict.path), verdict, drafts, [node - 1 for node in verdict.path[1:]])
 
 
 def _members(plan: Plan[Sequence]) -> list[Sequence]:

@@ -10,7 +10,7 @@ import structlog
 
 from services.verifier.batch import Limits, Plan, compose
 from services.verifier.budget import Budget
-from services.verifier.deferral import Deferral
+from services.verifier.deferral import Deferral, Patience
 from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.sequences import Sequence
 from services.verifier.tally import Tally
@@ -57,8 +57,9 @@ class Loop:
         self._sequences: dict[int, Sequence] = {}
         self._unopened: set[int] = set()  # came while there was no pool
         self._passes = 0
+        self._patience = Patience()  # what the latest answer has learnt about waiting
         self.tally = Tally()
-        self._waited = False
+        self._waiting_since: float | None = None
         self._bad_proposal = SparseWarning("proposal dropped")
 
     def run(self, stop: Event) -> None:
@@ -66,6 +67,7 @@ class Loop:
             began = time.monotonic()
             self._drain()
             self._step(began)
+        self.tally.say()
 
     def _step(self, began: float) -> None:
         """One pass, or one wait. `began`: when the work for it did, monotonic seconds."""
@@ -78,9 +80,12 @@ class Loop:
             tree.sequence.mark_ready(tree.drafts)
         wait_s = self._wait_s(plan)
         if wait_s > 0:
-            self._waited = True
+            self._waiting_since = self._waiting_since or began
             self._receive(wait_s)
             return
+        if self._waiting_since is not None:
+            in_vain = all(tree.sequence.proposed_at is None for tree in plan.trees)
+            self._deferral.waited(began - self._waiting_since, in_vain)
         self._pass(plan, began)
 
     def _wait_s(self, plan: Plan[Sequence]) -> float:
@@ -102,7 +107,7 @@ class Loop:
                 self._fail(outcome.sequence.seq, outcome.sequence.epoch, outcome.reason)
             else:
                 self._report(outcome, now)
-        self._waited = False
+        self._waiting_since = None
         self._bus.working(False)
 
     def _report(self, outcome: Outcome, now: float) -> None:
@@ -123,13 +128,15 @@ class Loop:
         )
         trie, tokens = sequence.trie, verdict.tokens
         self._budget.calibration.learn(trie, tokens)
-        sequence.learn(outcome.accepted, outcome.drafts, self._waited)
+        sequence.learn(outcome.accepted, outcome.drafts, self._waiting_since is not None)
         refuted, nodes = trie.refuted_by(tokens), trie.size
         drafted = sequence.advance(outcome.written, verdict, now)
         self.tally.sequence(len(tokens), len(outcome.drafts), len(outcome.accepted))
         if refuted:
             self.tally.survival.add(nodes, drafted, trie.size)
         sequence.last_pass = self._passes
+        if sequence.finished:
+            self._patience = sequence.patience
 
     # --- messages ---
 
@@ -193,6 +200,7 @@ class Loop:
         except (ValueError, TypeError) as error:
             self._fail(snapshot.seq, snapshot.epoch, str(error))
         else:
+            sequence.patience = self._patience.copy()
             self._sequences[snapshot.seq] = sequence
 
     def _confirm(self, news: SeqState | SeqAppend) -> None:
@@ -226,11 +234,13 @@ class Loop:
             return
         tree = proposal.tokens, proposal.parents, proposal.sources, proposal.logq
         try:
-            fitting = sequence.trie.insert(proposal.base, *tree)
+            fitting = sequence.trie.insert(proposal.base, *tree, proposal.draws)
         except ValueError as error:
             self._bad_proposal(seq=proposal.seq, reason=str(error))
         else:
             if fitting:
+                if self._waiting_since is not None and sequence.proposed_at is None:
+                    self._deferral.answered(now - sequence.ready_at)
                 sequence.proposed(now)
 
     def _fail(self, seq: int, epoch: int, reason: str) -> None:

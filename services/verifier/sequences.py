@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from services.verifier.acceptance import Verdict
 from services.verifier.deferral import Patience
+from services.verifier.judge import Judge
 from shared.bus.messages import SeqAppend, SeqOpen, SeqState
 from shared.native import KvPool, SequenceView
 from shared.tree import Selection, TokenTrie
@@ -32,7 +33,7 @@ class Sequence:
         self.severity = snapshot.severity
         self.epoch = self._confirmed = snapshot.epoch
         self.known = known
-        self.stop = frozenset(snapshot.stop_tokens)
+        self.judge = Judge(snapshot)
         self.view = SequenceView(pool, plane, snapshot.sink, snapshot.ring, snapshot.window)
         self.view.set_blocks(0, np.array(snapshot.blocks, np.int32))
         self.view.length = snapshot.kv_len
@@ -89,6 +90,7 @@ class Sequence:
         self.known += len(verdict.tokens)
         self._pending = np.concatenate((self._pending, np.array(verdict.tokens, np.int32)))[written:]
         self.finished = verdict.finish is not None
+        self.judge.take(verdict.tokens)
         self.ready_at, self.proposed_at, self._marked = now, None, False
         return len(self.trie.advance(verdict.tokens))
 

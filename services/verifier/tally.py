@@ -36,6 +36,11 @@ class Tally:
             self._logged_at = now
         elif now - self._logged_at > EVERY_S:
             self._logged_at = now
+            self.say()
+
+    def say(self) -> None:
+        """One line, when there was something to count."""
+        if self.passes:
             _log.info("speculation", **self.figures())
 
     def sequence(self, tokens: int, drafted: int, accepted: int) -> None:

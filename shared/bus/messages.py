@@ -23,6 +23,17 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, FailFast, Field
 
 from shared.config.quote import one_line
+from shared.config.values import (
+    MAX_STOPS,
+    Acceptance,
+    MinP,
+    RepetitionPenalty,
+    Seed,
+    StopString,
+    Temperature,
+    TopK,
+    TopP,
+)
 
 PROTOCOL_MAJOR = 1
 PROTOCOL_MINOR = 0
@@ -44,6 +55,7 @@ Text = Annotated[str, AfterValidator(lambda text: one_line(text, 500))]
 # FailFast: a list of wrong items is one error, not one for each of them.
 Tokens_ = Annotated[list[Token], Field(max_length=1 << 18), FailFast()]
 StopTokens = Annotated[list[Token], Field(max_length=16), FailFast()]
+StopStrings = Annotated[list[StopString], Field(max_length=MAX_STOPS), FailFast()]
 Blocks = Annotated[list[Count], Field(max_length=1 << 16), FailFast()]
 
 
@@ -59,6 +71,30 @@ class Source(IntEnum):
 
 class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Sampling(Message):
+    """How tokens are chosen, see shared.sampling. The defaults are greedy: always the largest logit.
+
+    `acceptance`: "match" draws the target's token with a generator keyed by (seed, position), whatever was
+    drafted; "ratio" accepts more drafts, and the answer depends on them (not its distribution).
+    """
+
+    temperature: Temperature = 0.0
+    top_k: TopK = 0
+    top_p: TopP = 1.0
+    min_p: MinP = 0.0
+    repetition_penalty: RepetitionPenalty = 1.0
+    seed: Seed = 0
+    acceptance: Acceptance = "match"
+
+    @property
+    def plain(self) -> bool:
+        """The token is the largest logit, as the model gives it."""
+        return self.temperature == 0 and self.repetition_penalty == 1
+
+
+GREEDY = Sampling()
 
 
 # --- joining the bus -------------------------------------------------------------------------------
@@ -123,6 +159,8 @@ class Submit(Message):
     tokens: Tokens_  # the whole prompt, beginning with the profile's prefix
     max_tokens: Annotated[int, Field(ge=1, le=65536)]
     stop_tokens: StopTokens
+    stop: StopStrings = []  # the answer ends with the token that completes one of them
+    sampling: Sampling = GREEDY
     severity: Annotated[int, Field(ge=0, le=3)] = 1  # 0 info, 1 warning, 2 alarm, 3 critical
     label: Label = ""  # for people: the alarm's id
     stream: StreamName = ""  # asked behind what this stream holds, on a fork of it; "": on its own
@@ -220,6 +258,8 @@ class SeqOpen(Message):
     window: Count
     max_tokens: Count  # answer tokens at most; 0 when it is only to be computed (a prefix, a stream)
     stop_tokens: StopTokens
+    stop: StopStrings = []
+    sampling: Sampling = GREEDY
     severity: Count
 
 
@@ -272,7 +312,8 @@ class Commit(Message):
     """K/V of positions `[kv_len, kv_len + written)` is in the pool and `tokens` follow the known ones.
 
     `epoch` is the state this commit starts from. `finish` is set when the answer ends here; tokens after a
-    stop token are never sent, the stop token itself is not part of `tokens`.
+    stop are never sent. A stop token itself is not part of `tokens`; the one that completes a stop string is,
+    because it may begin with text.
     """
 
     seq: SeqId
@@ -302,10 +343,21 @@ class PlaneFilled(Message):
     kv_len: Count
 
 
+class Draw(Message):
+    """Nodes of a proposal that were sampled, without replacement and in this order: the `children` of
+    `parent` from `ids` with `probs`, the distribution that was really drawn from."""
+
+    parent: Annotated[int, Field(ge=-1, lt=256)]
+    children: Annotated[list[Annotated[int, Field(ge=0, lt=256)]], Field(max_length=16), FailFast()]
+    ids: Annotated[list[Token], Field(max_length=64), FailFast()]
+    probs: Annotated[list[float], Field(max_length=64), FailFast()]
+
+
 class Proposal(Message):
     """A token tree that hangs on `tokens[base - 1]` of the sequence (the root, not part of the tree).
 
-    Parents come before children; parent -1 is the root. `logq` is the natural log of the draft's probability.
+    Parents come before children; parent -1 is the root. `logq` is the natural log of the draft's probability;
+    of a node in `draws` it is that of the probability that such a draw is accepted, whichever token it was.
     """
 
     seq: SeqId
@@ -314,6 +366,7 @@ class Proposal(Message):
     parents: Annotated[list[Annotated[int, Field(ge=-1, lt=256)]], Field(max_length=256), FailFast()]
     sources: Annotated[list[Annotated[int, Field(ge=0, le=15)]], Field(max_length=256), FailFast()]
     logq: Annotated[list[float], Field(max_length=256), FailFast()]
+    draws: Annotated[list[Draw], Field(max_length=48), FailFast()] = []
 
 
 # --- status ----------------------------------------------------------------------------------------

@@ -7,7 +7,24 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from shared.config.values import Affinity, FilePath, Host, Megabytes, ModelName, Threads, Word
+from shared.config.values import (
+    MAX_STOPS,
+    Acceptance,
+    Affinity,
+    FilePath,
+    Host,
+    Megabytes,
+    MinP,
+    ModelName,
+    RepetitionPenalty,
+    Seed,
+    StopString,
+    Temperature,
+    Threads,
+    TopK,
+    TopP,
+    Word,
+)
 
 Language = Literal["en", "zh"]
 KvFormat = Literal["f16", "int8"]
@@ -54,10 +71,10 @@ class Verifier(Section):
     threads: Threads = 2
     isa: Word = ""  # "" picks the best the CPU has
     affinity: Affinity = "auto"
-    node_budget: Annotated[int, Field(ge=0, le=64)] = 16  # draft nodes of one sequence in a pass at most
+    node_budget: Annotated[int, Field(ge=0, le=64)] = 24  # draft nodes of one sequence in a pass at most
     pass_nodes: Annotated[int, Field(ge=1, le=512)] = 64  # tree nodes of all sequences in a pass
     prefill_chunk: Annotated[int, Field(ge=1, le=512)] = 64
-    max_wait_ms: Annotated[float, Field(ge=0, le=1000)] = 2.0  # how long a proposal may wait for its pass
+    max_wait_ms: Annotated[float, Field(ge=0, le=1000)] = 5.0  # how long a proposal may wait for its pass
 
 
 class Draft(Section):
@@ -106,6 +123,14 @@ class Profile(Section):
     window: Annotated[int, Field(ge=64, le=32_768)] = 1024  # W, tokens visible behind the sink
     max_tokens: Annotated[int, Field(ge=1, le=8192)] = 160
     deadline_s: Annotated[float, Field(ge=0, le=86400)] = 0.0  # from submission to the answer's end; 0: none
+    temperature: Temperature = 0.0  # 0: always the likeliest token
+    top_k: TopK = 0  # only the k likeliest tokens; 0: all
+    top_p: TopP = 1.0  # only the likeliest tokens that together have this probability
+    min_p: MinP = 0.0  # only tokens at least so likely, as a part of the likeliest's probability
+    repetition_penalty: RepetitionPenalty = 1.0  # above 1: what is in the window is said again less readily
+    seed: Seed = 0  # an alarm is always answered the same; with another seed differently
+    acceptance: Acceptance = "match"  # of drafts; "ratio" accepts more and is not repeatable
+    stop: Annotated[tuple[StopString, ...], Field(max_length=MAX_STOPS)] = ()  # an answer ends before these
 
 
 class Route(Section):

@@ -12,6 +12,9 @@ MAX_CPUS = 8192  # of the largest Linux there is
 MAX_THREADS = 64
 MAX_PATH = 4095  # bytes, without the terminating zero
 MAX_PATH_PART = 255  # bytes of one name in a path
+MAX_STOPS = 8
+COLDEST = 0.01  # the lowest temperature above 0
+MAX_STOP_CHARS = 64
 
 
 def _check_affinity(value: object) -> object:
@@ -51,6 +54,18 @@ def _check_model(name: str) -> str:
     return name
 
 
+def _check_temperature(value: float) -> float:
+    if 0 < value < COLDEST:
+        raise ValueError(f"must be 0 (always the likeliest token) or at least {COLDEST}")
+    return value
+
+
+def _check_stop(text: str) -> str:
+    if "\ufffd" in text:
+        raise ValueError("must not hold U+FFFD: it stands for bytes that are no text")
+    return text
+
+
 Megabytes = Annotated[int, Field(ge=1, le=1 << 20)]
 Threads = Annotated[int, Field(ge=1, le=MAX_THREADS)]
 # CPU of each thread (repeated when there are more threads); "auto": shared.config.cpus.
@@ -59,3 +74,13 @@ Word = Annotated[str, Field(max_length=256), AfterValidator(_check_text)]
 Host = Annotated[str, Field(min_length=1, max_length=253), AfterValidator(_check_text)]
 FilePath = Annotated[Path, AfterValidator(_check_path)]
 ModelName = Annotated[str, Field(min_length=1), AfterValidator(_check_model)]
+
+# How answers are sampled; what each does is said in shared.sampling.
+Temperature = Annotated[float, Field(ge=0, le=5), AfterValidator(_check_temperature)]
+TopK = Annotated[int, Field(ge=0, le=1 << 20)]
+TopP = Annotated[float, Field(gt=0, le=1)]
+MinP = Annotated[float, Field(ge=0, le=1)]
+RepetitionPenalty = Annotated[float, Field(ge=0.5, le=2)]
+Seed = Annotated[int, Field(ge=0, lt=2**53)]
+Acceptance = Literal["match", "ratio"]
+StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS), AfterValidator(_check_stop)]

@@ -27,7 +27,7 @@ from shared.config.settings import KvFormat
 from shared.kv.geometry import KvGeometry
 from shared.native import BlockAllocator
 
-LAYOUT_VERSION = 2
+LAYOUT_VERSION = 3
 PAGE = 4096
 VERSION_OFFSET = 8
 NEXT_SEQUENCE_OFFSET = 24

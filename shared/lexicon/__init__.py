@@ -1,5 +1,5 @@
 """The plant's lexicon: its manuals and alarm texts as tokens, for drafts (`ringline lexicon build`)."""
 
-from shared.lexicon.file import Passage, read_lexicon, write_lexicon
+from shared.lexicon.file import Passage, Passages, read_lexicon, write_lexicon
 
-__all__ = ["Passage", "read_lexicon", "write_lexicon"]
+__all__ = ["Passage", "Passages", "read_lexicon", "write_lexicon"]

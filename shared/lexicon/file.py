@@ -39,6 +39,15 @@ class Passage:
     count: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Passages:
+    """As they stand in the file: int32 tokens of all passages, one behind the other; lengths and counts."""
+
+    tokens: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+    counts: NDArray[np.int32]
+
+
 def write_lexicon(path: Path, passages: Sequence[Passage], model: str, vocabulary: str) -> None:
     """Replace the file at `path`. RinglineError when it cannot be written; then it is left as it was."""
     raw = _encode(passages, model, vocabulary)
@@ -50,7 +59,7 @@ def write_lexicon(path: Path, passages: Sequence[Passage], model: str, vocabular
         ) from None
 
 
-def read_lexicon(path: Path, vocabulary: str, n_vocab: int) -> list[Passage]:
+def read_lexicon(path: Path, vocabulary: str, n_vocab: int) -> Passages:
     """The passages of the file. RinglineError: missing, damaged, of another vocabulary or version."""
     try:
         size = path.stat().st_size
@@ -73,7 +82,7 @@ def _encode(passages: Sequence[Passage], model: str, vocabulary: str) -> bytes:
     return head + _digest(head, body) + body
 
 
-def _decode(path: Path, raw: bytes, vocabulary: str, n_vocab: int) -> list[Passage]:
+def _decode(path: Path, raw: bytes, vocabulary: str, n_vocab: int) -> Passages:
     if len(raw) < _HEADER.size + _DIGEST or not raw.startswith(MAGIC):
         raise RinglineError(f"{path}: it is no lexicon; {_REBUILD}")
     _, format_, passages, tokens, _, wanted, name = _HEADER.unpack_from(raw)
@@ -95,7 +104,7 @@ def _decode(path: Path, raw: bytes, vocabulary: str, n_vocab: int) -> list[Passa
     return split
 
 
-def _split(values: NDArray[np.uint32], n: int, tokens: int, n_vocab: int) -> list[Passage] | None:
+def _split(values: NDArray[np.uint32], n: int, tokens: int, n_vocab: int) -> Passages | None:
     """None when the parts contradict each other: a digest can be forged, it keeps no one from trying."""
     if len(values) != 2 * n + tokens or n > MAX_PASSAGES or tokens > MAX_TOKENS:
         return None
@@ -104,8 +113,7 @@ def _split(values: NDArray[np.uint32], n: int, tokens: int, n_vocab: int) -> lis
         return None
     if (tokens and int(text.max()) >= n_vocab) or (n and int(counts.max()) > MAX_COUNT):
         return None
-    parts = np.split(text.astype(np.int32), np.cumsum(lengths)[:-1]) if n else []
-    return [Passage(part, int(count)) for part, count in zip(parts, counts, strict=True)]
+    return Passages(*(part.astype(np.int32) for part in (text, lengths, counts)))
 
 
 def _hash(vocabulary: str) -> bytes:

@@ -103,7 +103,7 @@ class ModelFile:
         if raw is None:
             raise self._damaged_anew("the tokenizer")
         tokenizer = Tokenizer(raw.decode(), self.info.spec["n_vocab"])
-        _return_free_memory()
+        return_free_memory()
         return tokenizer
 
     def _tokenizer_json(self) -> bytes | None:
@@ -189,8 +189,8 @@ def _info(directory: Directory) -> ModelInfo:
     )
 
 
-def _return_free_memory() -> None:
-    """Building a tokenizer frees more memory than it keeps; glibc gives it back only when asked."""
+def return_free_memory() -> None:
+    """What was read to build something else, a tokenizer or an index; glibc gives it back only when asked."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

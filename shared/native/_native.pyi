@@ -192,7 +192,8 @@ class ContextIndex:
         """Begin a document. `mark`: a number of the caller's; for `kinship` the tokens of its request."""
     def extend(self, tokens: NDArray[np.int32]) -> None:
         """Append to the newest document; of one that does not fit the older part is forgotten."""
-    def clear(self) -> None: ...
+    def fill(self, tokens: NDArray[np.int32], lengths: NDArray[np.int32]) -> None:
+        """Documents one behind the other into an empty index, sorted once. ValueError: no room."""
     def find(
         self, query: NDArray[np.int32], shortest: int = 1, most: int = 1024
     ) -> list[tuple[int, int, int]]:

@@ -17,16 +17,22 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import takewhile
 from typing import TypeAlias
+
+from shared.tree.draws import Drawings, Drawn, Draws, Try
 
 LOWEST_LOGQ = -1e4  # stands for "probability zero"; sums of it stay finite and ordered
 _ROOM = 0.75  # of its capacity is kept when a trie is full: the next proposals find room
 
 
 class Node:
-    """One drafted token. `votes`: bit s: source s proposed it. `tag` is the trie owner's (-1 at first)."""
+    """One drafted token. `votes`: bit s: source s proposed it. `tag` is the trie owner's (-1 at first).
 
-    __slots__ = ("children", "logq", "source", "tag", "token", "votes")
+    `drawn`: which of its children were sampled, and from what. `proposed`: it was not only drawn.
+    """
+
+    __slots__ = ("children", "drawn", "logq", "proposed", "source", "tag", "token", "votes")
 
     def __init__(self, token: int, source: int, logq: float) -> None:
         self.token = token
@@ -35,6 +41,14 @@ class Node:
         self.votes = 1 << source if source >= 0 else 0
         self.tag = -1
         self.children: dict[int, Node] = {}
+        self.drawn: Drawn | None = None
+        self.proposed = False
+
+    def draws(self) -> list[Try]:
+        """Tokens of children that were drawn and not proposed, in the order of drawing, each with its q."""
+        if self.drawn is None:
+            return []
+        return self.drawn.conditional({token for token, child in self.children.items() if child.proposed})
 
 
 Weigh: TypeAlias = Callable[[Node, int], float]
@@ -59,6 +73,14 @@ class Selection:
     def first(self, n: int) -> Selection:
         """The n best of them."""
         return Selection(self.nodes[:n], self.parents[:n], self.scores[:n])
+
+    def path(self, index: int) -> tuple[int, ...]:
+        """Tokens from the root's child to the node at `index`."""
+        tokens: list[int] = []
+        while index >= 0:
+            tokens.append(self.nodes[index].token)
+            index = self.parents[index]
+        return tuple(reversed(tokens))
 
     def leaves(self) -> list[int]:
         """Indices of the nodes that have no child in the selection."""
@@ -92,14 +114,17 @@ class TokenTrie:
         parents: Sequence[int],
         sources: Sequence[int],
         logq: Sequence[float],
+        draws: Sequence[Draws] = (),
     ) -> int:
         """Merge a tree that follows `base` tokens; how many of its nodes fit (0: stale or ahead).
 
         A tree with an older base is walked along the tokens accepted since: what continues them is merged,
         the rest is dropped. A node that is already there keeps the larger `logq` and the source that gave
-        it. ValueError when the lists disagree or a parent does not come before its child.
+        it. `draws` says which nodes were sampled; what contradicts the draws that a node has is dropped.
+        ValueError when the lists disagree or a parent does not come before its child.
         """
         _check_tree(len(tokens), parents, len(sources), len(logq))
+        drawings = Drawings(tokens, parents, draws)
         passed = self._since(base)
         if passed is None:
             return 0
@@ -110,7 +135,10 @@ class TokenTrie:
         for i, token in enumerate(tokens):
             place = start if parents[i] == -1 else places[parents[i]]
             if isinstance(place, Node):
-                places.append(self._child(place, token, sources[i], logq[i]))
+                if not drawings.agree(i, place):
+                    places.append(None)
+                    continue
+                places.append(self._child(place, token, sources[i], logq[i], drawings.holds(i)))
                 fitting += 1
             else:
                 places.append(self._walk(place, token, passed))
@@ -157,7 +185,8 @@ class TokenTrie:
             self.base += len(tokens)
             self._recent.extend(tokens)
             self.root = Node(-1, -1, 0.0)
-            self.root.children = node.children if node is not None else {}
+            if node is not None:
+                self.root.children, self.root.drawn = node.children, node.drawn
             self.size = sum(1 for _ in self.nodes())
         return walked
 
@@ -172,10 +201,39 @@ class TokenTrie:
             node = node.children.get(token)
         return False
 
-    def add_children(self, parent: Node, tokens: Sequence[int], source: int, logq: Sequence[float]) -> None:
-        """Merge tokens that follow a node of this trie (or its root)."""
+    def add_children(
+        self,
+        parent: Node,
+        tokens: Sequence[int],
+        source: int,
+        logq: Sequence[float],
+        drawn: Drawn | None = None,
+    ) -> None:
+        """Merge tokens that follow a node of this trie (or its root); `drawn`: they are its draws."""
+        if drawn is not None:
+            if parent.drawn is not None:
+                return
+            parent.drawn = drawn
         for token, value in zip(tokens, logq, strict=True):
-            self._child(parent, token, source, value)
+            self._child(parent, token, source, value, drawn is not None)
+
+    def draws(self, chosen: Selection) -> list[tuple[int, list[int], Drawn]]:
+        """Which of the chosen nodes were drawn: index of the node drawn at (-1: the root), indices of what
+        was drawn there, from the first draw on and without a gap, and the drawing.
+
+        Where tokens were proposed beside the draws, everything counts as proposed.
+        """
+        nodes = enumerate(zip(chosen.nodes, chosen.parents, strict=True))
+        places = {(parent, node.token): i for i, (node, parent) in nodes}
+        found: list[tuple[int, list[int], Drawn]] = []
+        for index, node in enumerate([self.root, *chosen.nodes], start=-1):
+            if node.drawn is None or any(child.proposed for child in node.children.values()):
+                continue
+            wanted = [(index, token) for token in node.drawn.tokens]
+            children = [places[place] for place in takewhile(places.__contains__, wanted)]
+            if children:
+                found.append((index, children, node.drawn))
+        return found
 
     def nodes(self) -> Iterator[Node]:
         """Every node but the root, parents first."""
@@ -197,7 +255,7 @@ class TokenTrie:
             return None
         return self.root if matched + 1 == len(passed) else matched + 1
 
-    def _child(self, parent: Node, token: int, source: int, logq: float) -> Node:
+    def _child(self, parent: Node, token: int, source: int, logq: float, drawn: bool = False) -> Node:
         logq = min(max(logq, LOWEST_LOGQ), 0.0) if logq == logq else LOWEST_LOGQ
         child = parent.children.get(token)
         if child is None:
@@ -207,13 +265,24 @@ class TokenTrie:
             child.votes |= 1 << source
             if logq > child.logq:
                 child.logq, child.source = logq, source
+        child.proposed = child.proposed or not drawn
         return child
 
     def _keep(self, chosen: Selection) -> None:
         kept = {id(node) for node in chosen.nodes}
         for node in [self.root, *chosen.nodes]:
+            gone = [child for child in node.children.values() if id(child) not in kept]
+            if node.drawn is not None and any(child.proposed for child in gone):
+                _end_drawing(node)
             node.children = {t: child for t, child in node.children.items() if id(child) in kept}
         self.size = len(chosen.nodes)
+
+
+def _end_drawing(node: Node) -> None:
+    """What was proposed at this node will not be known any more: its draws count as proposed, too."""
+    node.drawn = Drawn([], [], [])
+    for child in node.children.values():
+        child.proposed = True
 
 
 def _check_tree(n: int, parents: Sequence[int], sources: int, logq: int) -> None:

@@ -13,7 +13,8 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from services.draft.cpu_model import CpuDrafter, Outbox, likeliest
+from services.draft.children import likeliest
+from services.draft.cpu_model import CpuDrafter, Outbox
 from services.draft.mailbox import Item
 from services.draft.sequences import DraftSequence
 from shared.bus.messages import PlaneFilled, Proposal, SeqClose, SeqOpen, SeqState
@@ -56,7 +57,7 @@ class Reference:
         view = SequenceView(self._pool, 0, SINK, RING, WINDOW)
         arrays = np.zeros(n, np.int32), np.array(tokens, np.int32), np.arange(-1, n - 1, dtype=np.int32)
         self._scratch.forward([view], *arrays, np.array([n - 1], np.int32))
-        return likeliest(self._scratch.logits()[0])[0]
+        return likeliest(self._scratch.logits()[0]).tokens
 
 
 class World:

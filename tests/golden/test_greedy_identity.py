@@ -24,7 +24,8 @@ from services.verifier.calibration import Calibration
 from services.verifier.cost import PassCost
 from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.sequences import Sequence
-from shared.bus.messages import SeqOpen, SeqState
+from services.verifier.stops import TokenBytes, no_bytes
+from shared.bus.messages import GREEDY, Sampling, SeqOpen, SeqState
 from shared.config.settings import KvFormat, Paths
 from shared.model.open import ModelFile, open_model
 from shared.native import KvPool, Model
@@ -103,7 +104,15 @@ class Plant:
         self._free = list(range(blocks))
         random.Random(5).shuffle(self._free)  # the place of a block must not matter
 
-    def open(self, seq: int, tokens: list[int], stop: tuple[int, ...], max_tokens: int = ANSWER) -> Sequence:
+    def open(
+        self,
+        seq: int,
+        tokens: list[int],
+        stop: tuple[int, ...],
+        max_tokens: int = ANSWER,
+        sampling: Sampling = GREEDY,
+        strings: tuple[str, ...] = (),
+    ) -> Sequence:
         ring = WINDOW + 2 * MAX_COMMIT
         snapshot = SeqOpen(
             seq=seq,
@@ -118,6 +127,8 @@ class Plant:
             window=WINDOW,
             max_tokens=max_tokens,
             stop_tokens=list(stop),
+            stop=list(strings),
+            sampling=sampling,
             severity=1,
         )
         return Sequence(snapshot, self.pool, 0, time.monotonic())
@@ -136,13 +147,15 @@ class Run:
 class Recorder(Engine):
     """The engine, keeping the logits that its choices came from."""
 
-    def __init__(self, model: Model, limits: Limits, kv: KvFormat) -> None:
-        super().__init__(model, limits, kv)
+    def __init__(
+        self, model: Model, limits: Limits, kv: KvFormat = "f16", token_bytes: TokenBytes = no_bytes
+    ) -> None:
+        super().__init__(model, limits, kv, token_bytes)
         self.rows: NDArray[np.float32] = np.zeros((0, 0), np.float32)
 
     def _forward(self, plan: Plan[Sequence]) -> list[int]:
         choices = super()._forward(plan)
-        self.rows = self._scratch.logits().copy() if choices else self.rows
+        self.rows = self._scratch.logits().copy() if self._arrays.n_outputs else self.rows
         return choices
 
     def accepted_rows(self, plan: Plan[Sequence], outcomes: list[Outcome | Failure]) -> dict[int, list[int]]:
@@ -244,6 +257,11 @@ def plain_int8(file: ModelFile, models: dict[int, Model], prompts: list[list[int
     return answer_plainly(models[1], prompts, file.info.stop_tokens, chunk=1, answer=ANSWER, kv="int8")
 
 
+def seeded(sampling: Sampling, seq: int) -> Sampling:
+    """A seed of its own for each sequence."""
+    return sampling.model_copy(update={"seed": seq}) if sampling.temperature else sampling
+
+
 def answer_plainly(
     model: Model,
     prompts: list[list[int]],
@@ -251,12 +269,13 @@ def answer_plainly(
     chunk: int,
     answer: int,
     kv: KvFormat = "f16",
+    sampling: Sampling = GREEDY,
 ) -> dict[int, Run]:
     limits = Limits(0, 1, chunk)
     engine = Recorder(model, limits, kv)
     runs: dict[int, Run] = {}
     for seq, prompt in enumerate(prompts, start=1):
-        sequence = Plant(model, 32, kv).open(seq, prompt, stop, answer)
+        sequence = Plant(model, 32, kv).open(seq, prompt, stop, answer, seeded(sampling, seq))
         runs |= run(engine, limits, [sequence], Proposer())
     return runs
 
@@ -270,6 +289,7 @@ def check_speculation(
     company: int,
     answer: int,
     kv: KvFormat = "f16",
+    sampling: Sampling = GREEDY,
 ) -> None:
     """Groups of `company` + 1 sequences with arbitrary proposals answer as they did alone and plainly."""
     limits = Limits(7, 24, chunk)
@@ -281,7 +301,7 @@ def check_speculation(
     for begin in range(0, len(numbers), company + 1):
         plant = Plant(model, kv=kv)
         members = numbers[begin : begin + company + 1]
-        group = [plant.open(n, prompts[n - 1], stop, answer) for n in members]
+        group = [plant.open(n, prompts[n - 1], stop, answer, seeded(sampling, n)) for n in members]
         budget = FREE if begin % 2 else AnyBudget(begin)
         for seq, record in run(engine, limits, group, proposer, budget).items():
             assert record.tokens == plain[seq].tokens
@@ -318,6 +338,53 @@ def test_any_proposals_give_the_tokens_and_logits_of_plain_decoding_within_int8(
 ) -> None:
     stop = file.info.stop_tokens
     check_speculation(models[threads], prompts, stop, plain_int8, chunk, company, ANSWER, "int8")
+
+
+SAMPLED = (
+    Sampling(temperature=0.8),
+    Sampling(temperature=0.8, top_k=40, min_p=0.02, top_p=0.95, repetition_penalty=1.1),
+)
+
+
+@pytest.mark.parametrize("sampling", SAMPLED, ids=["temperature", "every warper"])
+def test_any_proposals_give_the_tokens_of_plain_decoding_under_match(
+    file: ModelFile, models: dict[int, Model], prompts: list[list[int]], sampling: Sampling
+) -> None:
+    """With seeds at T = 0.8: two threads, chunks and company against one thread, alone, token by token."""
+    stop, some = file.info.stop_tokens, prompts[:9]
+    plain = answer_plainly(models[1], some, stop, chunk=64, answer=16, sampling=sampling)
+    assert len({tuple(record.tokens[:4]) for record in plain.values()}) > len(some) // 2
+    check_speculation(models[2], some, stop, plain, chunk=16, company=2, answer=16, sampling=sampling)
+
+
+def test_any_proposals_end_at_the_same_stop_string(
+    file: ModelFile, models: dict[int, Model], prompts: list[list[int]], plain: dict[int, Run]
+) -> None:
+    """One that lies across a border of tokens: nothing behind it is said or enters the pool."""
+    limits, token_bytes = Limits(7, 24, 16), file.tokenizer().token_bytes
+    engine, plant = Recorder(models[2], limits, token_bytes=token_bytes), Plant(models[2])
+    group, ends = [], {}
+    for seq in (1, 3, 5, 7):
+        texts = [token_bytes(token) for token in plain[seq].tokens]
+        string = (texts[9][-2:] + texts[10][:2]).decode()
+        ends[seq] = next(n for n in range(len(texts) + 1) if string.encode() in b"".join(texts[:n]))
+        group.append(plant.open(seq, prompts[seq - 1], file.info.stop_tokens, strings=(string, "never")))
+    proposer = Arbitrary({seq: record.tokens for seq, record in plain.items()}, engine.n_vocab, seed=2)
+    found = run(engine, limits, group, proposer)
+    for sequence in group:
+        record, end = found[sequence.seq], ends[sequence.seq]
+        assert (record.tokens, record.finish) == (plain[sequence.seq].tokens[:end], "stop")
+        assert sequence.view.length == len(prompts[sequence.seq - 1]) + end - 1
+
+
+def test_answers_depend_on_the_seed(
+    file: ModelFile, models: dict[int, Model], prompts: list[list[int]], plain: dict[int, Run]
+) -> None:
+    """The same prompt with other seeds: other answers, and another one than the likeliest."""
+    same = [prompts[0]] * 4
+    found = answer_plainly(models[2], same, file.info.stop_tokens, 64, 12, sampling=SAMPLED[0])
+    answers = {tuple(record.tokens[:12]) for record in found.values()}
+    assert len(answers | {tuple(plain[1].tokens[:12])}) == 5
 
 
 @pytest.mark.timeout(600)

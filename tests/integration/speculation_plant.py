@@ -17,6 +17,7 @@ from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Joined, Lost
 from shared.bus.messages import (
+    GREEDY,
     Finished,
     Hello,
     PoolReply,
@@ -24,6 +25,7 @@ from shared.bus.messages import (
     PoolSequence,
     RegisterProfile,
     Rejected,
+    Sampling,
     ServiceStatus,
     StatusReply,
     StatusRequest,
@@ -39,6 +41,17 @@ from shared.config.load import config_hash, load_settings
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 90.0
 SERVICES = ("context", "verifier", "draft")
+
+
+def own_data(directory: Path) -> Path:
+    """A data directory with the checkout's models and weight caches, and nothing else of it."""
+    data = directory / "data"
+    data.mkdir(exist_ok=True, mode=0o700)
+    for name in ("models", "cache"):
+        (ROOT / ".ringline" / name).mkdir(parents=True, exist_ok=True)
+        if not (data / name).exists():
+            (data / name).symlink_to(ROOT / ".ringline" / name)
+    return data
 
 
 @dataclass
@@ -68,7 +81,7 @@ class SpeculationPlant:
         quoted = ", ".join(f'"{source}"' for source in sources or ("retrieval",))
         self._config.write_text(
             f'[paths]\nruntime = "{self._runtime}/run"\nmemory = "{self._memory}"\n'
-            f'data = "{ROOT}/.ringline"\n'
+            f'data = "{own_data(directory)}"\n'
             f'[models]\ntarget = "smollm2-135m"\ndraft = "{draft_model}"\n'
             f"[context]\npool_mb = {pool_mb}\nmax_sequences = {max_sequences}\n"
             f"[verifier]\nthreads = {threads}\n[draft]\nsources = [{quoted}]\n"
@@ -151,6 +164,7 @@ class SpeculationPlant:
         stop: tuple[int, ...] = (),
         severity: int = 1,
         stream: str = "",
+        sampling: Sampling = GREEDY,
     ) -> None:
         submit = Submit(
             request_id=name,
@@ -160,6 +174,7 @@ class SpeculationPlant:
             stop_tokens=list(stop),
             severity=severity,
             stream=stream,
+            sampling=sampling,
         )
         self._submits[name] = submit
         self.answers[name] = Answer()

@@ -22,7 +22,18 @@ MESSAGES = [
     m.Heartbeat(busy_s=0.5),
     m.Goodbye(reason="报警"),
     m.RegisterProfile(profile="zh", tokens=[1, 2], window=64),
-    m.Submit(request_id="r", profile="zh", tokens=[1], max_tokens=5, stop_tokens=[2], severity=3),
+    m.Submit(
+        request_id="r",
+        profile="zh",
+        tokens=[1],
+        max_tokens=5,
+        stop_tokens=[2],
+        stop=["###", "。\n"],
+        sampling=m.Sampling(
+            temperature=0.8, top_k=40, top_p=0.9, min_p=0.02, seed=2**53 - 1, acceptance="ratio"
+        ),
+        severity=3,
+    ),
     m.Cancel(request_id="r"),
     m.Accepted(request_id="r", cached_tokens=16),
     m.Rejected(request_id="r", reason="full", retry_after_s=None),
@@ -63,7 +74,15 @@ MESSAGES = [
     m.Commit(seq=1, epoch=0, kv_len=0, written=1, tokens=[9], finish="stop", accepted_by_source={0: 3, 1: 1}),
     m.CommitFailed(seq=1, epoch=0, reason="broken table"),
     m.PlaneFilled(seq=1, kv_len=4),
-    m.Proposal(seq=1, base=1, tokens=[3, 4], parents=[-1, 0], sources=[0, 1], logq=[-0.5, -1.0]),
+    m.Proposal(
+        seq=1,
+        base=1,
+        tokens=[3, 4],
+        parents=[-1, 0],
+        sources=[0, 1],
+        logq=[-0.5, -1.0],
+        draws=[m.Draw(parent=0, children=[1], ids=[4, 9], probs=[0.75, 0.25])],
+    ),
     m.StatusRequest(),
     m.StatusReply(
         generation=1,
@@ -106,7 +125,7 @@ def test_every_message_survives_the_way(message: m.Message) -> None:
 
 def test_every_message_type_of_the_bus_is_covered() -> None:
     """A message without a type byte would be found in production otherwise."""
-    parts = {m.ServiceStatus, m.SequenceStatus, m.CacheStatus, m.PoolSequence}
+    parts = {m.ServiceStatus, m.SequenceStatus, m.CacheStatus, m.PoolSequence, m.Sampling, m.Draw}
     assert {type(message) for message in MESSAGES} == set(m.Message.__subclasses__()) - parts
 
 
@@ -185,6 +204,7 @@ LARGEST = [
         tokens=TOKENS,
         max_tokens=65536,
         stop_tokens=TOKENS[:16],
+        stop=[WIDE * 64] * 8,
         label=WIDE * 128,
         stream=WIDE * 128,
     ),
@@ -205,10 +225,17 @@ LARGEST = [
         window=COUNT,
         max_tokens=COUNT,
         stop_tokens=TOKENS[:16],
+        stop=[WIDE * 64] * 8,
         severity=COUNT,
     ),
     m.Proposal(
-        seq=COUNT, base=COUNT, tokens=TOKENS[:256], parents=[255] * 256, sources=[2] * 256, logq=[-0.1] * 256
+        seq=COUNT,
+        base=COUNT,
+        tokens=TOKENS[:256],
+        parents=[255] * 256,
+        sources=[2] * 256,
+        logq=[-0.1] * 256,
+        draws=[m.Draw(parent=255, children=[255] * 16, ids=TOKENS[:64], probs=[0.1] * 64)] * 48,
     ),
     m.StatusReply(
         generation=COUNT,

@@ -50,6 +50,31 @@ def test_every_match_is_found_the_longest_first(texts: list[list[int]], query: l
     assert [n for _, n, _ in few] == [n for n in lengths if n >= 2][:3]
 
 
+@given(documents, queries)
+def test_a_text_filled_in_at_once_is_the_one_built_step_by_step(
+    texts: list[list[int]], query: list[int]
+) -> None:
+    at_once = ContextIndex(2000, 100)
+    at_once.fill(ints([token for text in texts for token in text]), ints([len(text) for text in texts]))
+    assert at_once.sorted()
+    assert at_once.find(ints(query)) == filled(texts).find(ints(query))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "lengths"), [([1, 2], [1]), ([1], [-1, 2]), ([-1], [1]), ([1] * 20, [20]), ([], [0] * 5)]
+)
+def test_a_text_that_does_not_fit_is_refused_and_leaves_the_index_empty(
+    tokens: list[int], lengths: list[int]
+) -> None:
+    index = ContextIndex(20, 4)
+    with pytest.raises(ValueError, match=r"token|documents"):
+        index.fill(ints(tokens), ints(lengths))
+    assert (index.end, index.documents) == (0, 0)
+    index.fill(ints([1, 2]), ints([2]))
+    with pytest.raises(ValueError, match="not empty"):
+        index.fill(ints([1, 2]), ints([2]))
+
+
 @given(
     st.integers(2, 60),
     st.integers(1, 2),

@@ -9,13 +9,15 @@ from shared.bus.messages import (
     Commit,
     Finished,
     RegisterProfile,
+    Sampling,
     SeqOpen,
     Tokens,
 )
 
 
 def test_after_kill_9_sequences_go_on_where_they_were(plant: Plant) -> None:
-    decoder = start(plant)
+    how = {"sampling": Sampling(temperature=0.7, top_p=0.8, seed=2**53 - 1), "stop": ["。", "###"]}
+    decoder = start(plant, **how)
     decoder.commit(7)
     decoder.commit(8, 9)
     before = plant.ledger.live[decoder.seq].snapshot()
@@ -23,7 +25,7 @@ def test_after_kill_9_sequences_go_on_where_they_were(plant: Plant) -> None:
     told = plant.writers.joined(VERIFIER)
     assert told == [before]
     decoder.commit(10)
-    plant.sessions.submit(submit(plant.profile(), "r1"))
+    plant.sessions.submit(submit(plant.profile(), "r1", **how))
     assert plant.take("gateway", Tokens)[-1].tokens == [7, 8, 9, 10]
 
 

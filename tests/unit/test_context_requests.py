@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from context_plant import VERIFIER, Decoder, Plant, start, submit
 
@@ -9,6 +11,7 @@ from shared.bus.messages import (
     Accepted,
     Finished,
     Rejected,
+    Sampling,
     SeqClose,
     SeqOpen,
     SeqState,
@@ -91,9 +94,13 @@ def test_the_id_of_a_finished_request_can_be_used_for_another_prompt(plant: Plan
     assert len(plant.ledger.live) == 1
 
 
-@pytest.mark.parametrize("change", [{"prompt": 9}, {"max_tokens": 4}])
+@pytest.mark.parametrize(
+    "change",
+    [{"prompt": 9}, {"max_tokens": 4}, {"sampling": Sampling(temperature=0.5)}, {"stop": ["."]}],
+    ids=["prompt", "length", "sampling", "stop"],
+)
 def test_a_live_request_submitted_with_other_content_is_replaced(
-    plant: Plant, change: dict[str, int]
+    plant: Plant, change: dict[str, Any]
 ) -> None:
     """The gateway was restarted with an edited profile: the old answer ends, no token of it comes."""
     old = start(plant)

@@ -15,6 +15,7 @@ from shared.bus.messages import (
     Finished,
     RegisterProfile,
     Rejected,
+    Sampling,
     SeqAppend,
     SeqClose,
     SeqOpen,
@@ -26,6 +27,7 @@ from shared.bus.messages import (
 )
 
 VERIFIER = ("verifier", 4711)
+SAMPLED: dict[str, object] = {"sampling": Sampling(temperature=0.8, seed=7), "stop": ["###"]}
 
 
 @pytest.fixture
@@ -280,7 +282,7 @@ def three(plant: Plant, **severities: int) -> dict[str, Decoder]:
     for name, severity in severities.items():
         plant.now += 1
         plant.sent["verifier"].clear()
-        plant.sessions.submit(submit(prefix, name, severity=severity, max_tokens=40))
+        plant.sessions.submit(submit(prefix, name, severity=severity, max_tokens=40, **SAMPLED))
         found[name] = Decoder(plant, plant.take("verifier", SeqOpen)[-1])
     return found
 
@@ -311,6 +313,7 @@ def test_a_preempted_request_goes_on_where_it_was(plant: Plant) -> None:
     plant.sessions.cancel("critical")
     (opened,) = plant.take("verifier", SeqOpen)
     assert (opened.tokens[-3:], opened.prompt_len, opened.max_tokens) == ([1, 2, 3], 25, 40)
+    assert {"sampling": opened.sampling, "stop": opened.stop} == SAMPLED
     assert plant.take("gateway", Accepted) == []
     Decoder(plant, opened).commit(4)
     assert [(m.index, m.tokens) for m in plant.take("gateway", Tokens)] == [(3, [4])]
@@ -338,7 +341,7 @@ def test_a_paused_request_can_be_cancelled_and_asked_for_again(plant: Plant) -> 
     critical(plant)
     plant.sessions.gateway_joined()
     plant.sent["gateway"].clear()
-    plant.sessions.submit(submit(plant.profile(), "c", severity=1, max_tokens=40))
+    plant.sessions.submit(submit(plant.profile(), "c", severity=1, max_tokens=40, **SAMPLED))
     assert [m.tokens for m in plant.take("gateway", Tokens)] == [[7]]
     plant.sessions.cancel("c")
     finished = plant.take("gateway", Finished)[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -125,6 +126,28 @@ def test_a_directory_that_cannot_be_written_costs_the_history_only(tmp_path: Pat
     (tmp_path / "file").write_text("in the way")
     write(tmp_path / "file" / "history.bin", [answer(1)])
     assert load(tmp_path / "file" / "history.bin") == []
+
+
+def test_a_full_disk_leaves_no_half_answer(tmp_path: Path) -> None:
+    """The limit lets a part of the second write through."""
+    path = tmp_path / "history.bin"
+    file = HistoryFile(path, VOCABULARY, 10_000)
+    file.keep(answer(1))
+    file._write()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 50, limits[1]))
+    try:
+        with capture_logs() as said:
+            file.keep(answer(2))
+            file._write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    assert [line["event"] for line in said] == ["the history cannot be written; answers go on without it"]
+    file.keep(answer(3))
+    file._write()
+    assert plain(load(path)) == plain([answer(1), answer(3)])
 
 
 def test_only_so_many_answers_wait_for_the_disk(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from services.draft.retrieval import NODES, Retrieval
 from shared.bus.messages import SeqClose, SeqOpen, SeqState, Source
 from shared.config.cpus import plan_cpus
 from shared.config.settings import Draft, Settings, Verifier
-from shared.lexicon import Passage
+from shared.lexicon import Passages
 from shared.native import EVIDENCE, KvPool
 
 
@@ -31,6 +31,12 @@ def asked(tokens: list[int], prompt_len: int | None = None, max_tokens: int = 64
         draft_kv_len=0, blocks=[0], sink=0, ring=64, window=32, max_tokens=max_tokens, stop_tokens=[],
         severity=1,
     )  # fmt: skip
+
+
+def lexicon_of(*passages: list[int], counts: tuple[int, ...] = (1,)) -> Lexicon:
+    tokens = [token for passage in passages for token in passage]
+    lengths = [len(passage) for passage in passages]
+    return Lexicon(Passages(*(np.array(part, np.int32) for part in (tokens, lengths, counts))))
 
 
 def paths(tree: tuple[list[int], list[int], list[int], list[float]]) -> dict[tuple[int, ...], float]:
@@ -119,15 +125,15 @@ def test_of_a_prompt_the_profile_is_no_part_of_the_history() -> None:
 
 
 def test_the_lexicon_is_drafted_from_and_named() -> None:
-    lexicon = Lexicon([Passage(np.array([4, 5, 6, 7, 8], np.int32), 1)])
+    lexicon = lexicon_of([4, 5, 6, 7, 8])
     tree = Retrieval(asked([1, 2, 4, 5, 6]), Plant(None, lexicon)).draft()
     assert (7, 8) in paths(tree)
     assert set(tree[2]) == {Source.LEXICON}
 
 
 def test_a_passage_found_often_is_worth_more_than_one_found_once() -> None:
-    passages = [Passage(np.array([4, 5, 6, last], np.int32), count) for last, count in ((7, 1), (8, 50))]
-    found = paths(Retrieval(asked([1, 2, 4, 5, 6]), Plant(None, Lexicon(passages))).draft())
+    lexicon = lexicon_of([4, 5, 6, 7], [4, 5, 6, 8], counts=(1, 50))
+    found = paths(Retrieval(asked([1, 2, 4, 5, 6]), Plant(None, lexicon)).draft())
     assert found[(8,)] > found[(7,)]
 
 

@@ -45,9 +45,9 @@ class Letters:
 class Desk:
     """Requests with a journal, and what they send."""
 
-    def __init__(self, directory: Path, deadline_s: float = 0.0) -> None:
+    def __init__(self, directory: Path, **profile_settings: object) -> None:
         config = configured()
-        profile = PROFILE.model_copy(update={"deadline_s": deadline_s})
+        profile = PROFILE.model_copy(update=profile_settings)
         config = config.model_copy(update={"profiles": (profile,)})
         self.journal = Journal(directory / "journal.db", 100)
         self.sent: list[Message] = []
@@ -125,6 +125,39 @@ def test_a_deadline_is_counted_from_the_first_submission(tmp_path: Path) -> None
     assert 0.25 < first <= 0.3
     assert 0 < third < second < first
     assert len({submit.request_id for submit in desk.submits}) == 1
+
+
+def test_an_answer_is_published_up_to_its_stop_string(tmp_path: Path) -> None:
+    """The verifier ends the answer with the token that completes it, which may hold more text."""
+    desk = Desk(tmp_path, stop=("##", "no"), temperature=0.7, seed=4)
+    desk.alarm()
+    (submit,) = desk.submits
+    assert (submit.stop, submit.sampling.temperature) == (["##", "no"], 0.7)
+    desk.finish("stop", "the pump.## and")
+    state, published = desk.outcome()
+    assert (state, published["finish"], published["text"]) == (State.ANSWERED, "stop", "the pump.")
+
+
+@pytest.mark.parametrize("reason", ["length", "deadline"])
+def test_what_might_have_become_a_stop_string_is_text_when_the_answer_ends(
+    tmp_path: Path, reason: str
+) -> None:
+    desk = Desk(tmp_path, stop=("##",))
+    desk.alarm()
+    desk.finish(reason, "pump #")
+    assert desk.outcome()[1]["text"] == "pump #"
+
+
+def test_an_alarm_that_is_tried_again_is_sampled_as_before(tmp_path: Path) -> None:
+    """Under another request id; and after a restart, from the journal."""
+    desk = Desk(tmp_path, temperature=0.7)
+    desk.alarm()
+    desk.finish("failed")
+    desk.requests.fill()
+    desk.requests.forget()
+    desk.requests.fill()
+    assert len({submit.request_id for submit in desk.submits}) == 2
+    assert len({submit.sampling.seed for submit in desk.submits}) == 1
 
 
 @pytest.mark.parametrize("reason", ["deadline", "cancelled"])

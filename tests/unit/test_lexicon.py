@@ -19,7 +19,7 @@ from services.draft.plant import open_plant
 from services.launcher.cli import app
 from shared.config.errors import RinglineError
 from shared.config.settings import Draft, Settings
-from shared.lexicon import Passage, read_lexicon, texts, write_lexicon
+from shared.lexicon import Passage, Passages, read_lexicon, texts, write_lexicon
 from shared.lexicon.build import LONGEST, build
 from shared.lexicon.texts import passages
 
@@ -29,6 +29,21 @@ N_VOCAB = 1000
 
 def words(text: str) -> list[int]:
     return [sum(word.encode()) % N_VOCAB for word in text.split()]
+
+
+def lexicon_of(*passages: Passage) -> Passages:
+    with tempfile.TemporaryDirectory() as directory:
+        write_lexicon(Path(directory) / "x", passages, "a model", VOCABULARY)
+        return read_lexicon(Path(directory) / "x", VOCABULARY, N_VOCAB)
+
+
+def test_passages_are_looked_up_apart_from_each_other() -> None:
+    """The last token of one does not stand in front of the next."""
+    index = Lexicon(lexicon_of(*some())).index
+    assert [index.document(i) for i in range(index.documents)] == [[1, 2, 3], [4, 5]]
+    assert index.sorted()
+    assert [index.token(place) for place, _, _ in index.find(np.array([3], np.int32))] == []
+    assert [index.token(place) for place, _, _ in index.find(np.array([4], np.int32))] == [5]
 
 
 def some() -> list[Passage]:
@@ -115,7 +130,11 @@ def test_a_file_holds_what_was_written(tmp_path: Path) -> None:
     write_lexicon(path, some(), "a model", VOCABULARY)
     write_lexicon(path, some(), "a model", VOCABULARY)
     read = read_lexicon(path, VOCABULARY, N_VOCAB)
-    assert [(p.tokens.tolist(), p.count) for p in read] == [([1, 2, 3], 5), ([4, 5], 1)]
+    assert (read.tokens.tolist(), read.lengths.tolist(), read.counts.tolist()) == (
+        [1, 2, 3, 4, 5],
+        [3, 2],
+        [5, 1],
+    )
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
 
@@ -159,7 +178,7 @@ def test_a_file_of_the_wrong_size_is_refused_without_reading_it(tmp_path: Path) 
 
 
 def test_an_empty_lexicon_says_nothing() -> None:
-    lexicon = Lexicon([])
+    lexicon = Lexicon(lexicon_of())
     assert lexicon.index.find(np.array([1, 2], np.int32)) == []
 
 

@@ -78,6 +78,28 @@ def test_a_value_out_of_range_is_shown_with_its_limit(tmp_path: Path) -> None:
     assert message == ':2: "context.pool_mb" = 0: input should be greater than or equal to 1'
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("temperature = 6", "less than or equal to 5"),
+        ("temperature = 0.001", "must be 0 (always the likeliest token) or at least 0.01"),
+        ("temperature = nan", "should be a finite number"),
+        ("top_p = 0", "greater than 0"),
+        ("top_k = -1", "greater than or equal to 0"),
+        ("repetition_penalty = 0", "greater than or equal to 0.5"),
+        ("seed = -1", "greater than or equal to 0"),
+        ('acceptance = "greedy"', "'match' or 'ratio'"),
+        ('stop = [""]', "at least 1 character"),
+        ('stop = ["\ufffd"]', "must not hold U+FFFD"),
+        ("stop = [" + '"a", ' * 9 + "]", "at most 8 items"),
+    ],
+)
+def test_sampling_out_of_range_is_refused_with_its_limit(tmp_path: Path, line: str, said: str) -> None:
+    message = problem(tmp_path, GOOD.replace('system = "x"', f'system = "x"\n{line}'))
+    assert f'"profiles[1].{line.split(" ")[0]}' in message
+    assert said in message
+
+
 def test_an_unknown_format_of_keys_and_values_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     message = problem(tmp_path, '[context]\nkv = "int4"\n')
     assert message == ":2: \"context.kv\" = \"int4\": input should be 'f16' or 'int8'"

@@ -43,6 +43,15 @@ def test_a_model_that_is_not_fetched_yet_is_a_line_with_the_command_for_it(
     assert f"run `ringline models fetch qwen2.5-coder-1.5b --data {tmp_path}`" in lines[0]
 
 
+def test_a_lexicon_that_is_not_built_yet_is_a_line_with_the_command_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "plant.lexicon"
+    assert check_machine(settings(tmp_path, draft=Draft(lexicon=path))) == [
+        f"draft.lexicon: {path}: there is no such file; run `ringline lexicon build --out {path} …`"
+    ]
+    path.write_bytes(b"")
+    assert check_machine(settings(tmp_path, draft=Draft(lexicon=path))) == []
+
+
 @pytest.mark.parametrize(
     ("key", "changes"),
     [

@@ -1,4 +1,4 @@
-"""Acceptance, composing a pass and deferral: pure logic of the verifier."""
+"""Composing a pass and deferral: pure logic of the verifier."""
 
 from __future__ import annotations
 
@@ -10,63 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.verifier.acceptance import accept_greedy
 from services.verifier.batch import Arrays, Limits, compose
 from services.verifier.budget import Budget
 from services.verifier.calibration import Calibration
 from services.verifier.cost import PassCost
 from services.verifier.deferral import SILENCE_S, Deferral, Patience
 from shared.tree import Selection, TokenTrie
-
-tokens = st.integers(0, 3)
-
-
-@st.composite
-def trees(draw: st.DrawFn) -> tuple[list[int], list[int], list[int]]:
-    """Tokens, parents and the target's choices; node 0 is the root."""
-    n = draw(st.integers(1, 12))
-    parents = [-1] + [draw(st.integers(0, i - 1)) for i in range(1, n)]
-    one = st.lists(tokens, min_size=n, max_size=n)
-    return draw(one), parents, draw(one)
-
-
-def plain(tree: tuple[list[int], list[int], list[int]], stop: frozenset[int], room: int) -> list[int]:
-    """One token after the other, as far as the tree knows the target's choices."""
-    names, parents, choices = tree
-    out: list[int] = []
-    node: int | None = 0
-    while node is not None and choices[node] not in stop and len(out) < room:
-        out.append(choices[node])
-        here = node
-        following = (i for i in range(1, len(names)) if parents[i] == here and names[i] == choices[here])
-        node = next(following, None)
-    return out
-
-
-@given(trees(), st.frozensets(tokens, max_size=2), st.integers(1, 6))
-def test_greedy_acceptance_is_plain_decoding_as_far_as_the_tree_reaches(
-    tree: tuple[list[int], list[int], list[int]], stop: frozenset[int], room: int
-) -> None:
-    verdict = accept_greedy(*tree, stop, room)
-    assert verdict.tokens == plain(tree, stop, room)
-    names, parents, choices = tree
-    assert verdict.path[0] == 0
-    for before, node in zip(verdict.path, verdict.path[1:], strict=False):
-        assert parents[node] == before
-        assert names[node] == choices[before]
-
-
-@given(trees(), st.frozensets(tokens, max_size=2), st.integers(1, 6))
-def test_no_token_behind_a_stop_or_the_limit_enters_the_pool(
-    tree: tuple[list[int], list[int], list[int]], stop: frozenset[int], room: int
-) -> None:
-    verdict = accept_greedy(*tree, stop, room)
-    assert not stop & set(verdict.tokens)
-    assert not stop & {tree[0][node] for node in verdict.path[1:]}
-    assert len(verdict.path) == len(verdict.tokens) + (verdict.finish == "stop")
-    if verdict.finish == "length":
-        assert len(verdict.tokens) == room
-    assert len(verdict.tokens) <= room
 
 
 @dataclass
@@ -249,6 +198,23 @@ def test_a_wait_has_to_be_worth_more_than_it_takes() -> None:
     assert wait_s(10.0, (Waiting(), drafts(0)), token_s=0.0019) == 0.0
 
 
+def test_a_wait_lasts_about_as_long_as_drafters_need_and_costs_what_waits_took() -> None:
+    deferral = Deferral(node_budget=4, max_wait_s=0.010)
+    deferral.heard(10.0)
+    nothing = [(Waiting(), drafts(0))]
+    assert deferral.wait_s(10.0, nothing, False, 0.025) == pytest.approx(0.010)
+    for _ in range(60):
+        deferral.answered(0.001)
+        deferral.waited(0.0012, in_vain=False)
+    assert deferral.wait_s(10.0, nothing, False, 0.025) == pytest.approx(0.0025, rel=0.1)
+    assert deferral.wait_s(10.0, nothing, False, 0.0013) > 0.0
+    assert deferral.wait_s(10.0, nothing, False, 0.0011) == 0.0
+    for _ in range(60):
+        deferral.waited(5.0, in_vain=True)
+    assert deferral.wait_s(10.0, nothing, False, 0.011) > 0.0, "no wait was longer than the limit"
+    assert deferral.wait_s(10.0, nothing, False, 0.025) == pytest.approx(0.010), "they may have become slower"
+
+
 def disappointed(drafts: bool, waits: int) -> Patience:
     patience = Patience()
     for _ in range(waits):
@@ -262,6 +228,14 @@ def test_waits_that_bring_nothing_end_soon_and_hits_bring_them_back() -> None:
     assert patience.gain(True) == 1.0, "waits with drafts at hand are another matter"
     patience.learn(drafts=False, waited=True, late=3)
     assert wait_s(10.0, (Waiting(patience=patience), drafts(0))) > 0
+
+
+def test_another_sequence_begins_with_what_was_learnt() -> None:
+    patience = disappointed(True, 5)
+    other = patience.copy()
+    assert other.gain(True) == patience.gain(True) < 0.1
+    other.learn(True, waited=True, late=4)
+    assert patience.gain(True) < 0.1
 
 
 def test_waits_that_bring_nothing_become_rare_but_never_cease() -> None:

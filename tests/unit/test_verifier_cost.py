@@ -216,6 +216,7 @@ def test_old_evidence_fades() -> None:
 @dataclass
 class Offered:
     trie: TokenTrie = field(default_factory=lambda: TokenTrie(1))
+    severity: int = 0
     room: int = 100
     answer_left: int = 100
     visible: int = 0
@@ -226,7 +227,7 @@ def offers(draw: st.DrawFn) -> list[Offered]:
     """One to three sequences with three to four drafted nodes each."""
     found = []
     for _ in range(draw(st.integers(1, 3))):
-        offered = Offered(room=draw(st.integers(1, 5)), visible=500)
+        offered = Offered(severity=draw(st.integers(0, 3)), room=draw(st.integers(1, 5)), visible=500)
         n = draw(st.integers(0, 4))
         parents = [draw(st.integers(-1, i - 1)) for i in range(n)]
         logq = [math.log(draw(st.sampled_from([0.03, 0.3, 0.57, 0.93]))) for _ in range(n)]
@@ -235,18 +236,19 @@ def offers(draw: st.DrawFn) -> list[Offered]:
     return found
 
 
-Choice = tuple[int, float]  # nodes, sum of their path probabilities
+Choice = tuple[int, float]  # nodes, sum of their path probabilities times the weight of a token
 
 
 def choices(offered: Offered, calibration: Calibration, each: int) -> list[Choice]:
-    """Every tree that contains each node's parent."""
+    """Every tree that contains each node's parent, and what its tokens are worth."""
     every = offered.trie.best(99, min(offered.room, offered.answer_left) - 1, -math.inf, calibration.weigh)
     found = []
     for mask in itertools.product([False, True], repeat=len(every)):
         if sum(mask) <= each and all(
             not taken or parent < 0 or mask[parent] for taken, parent in zip(mask, every.parents, strict=True)
         ):
-            found.append((sum(mask), sum(math.exp(s) for s, t in zip(every.scores, mask, strict=True) if t)))
+            probability = sum(math.exp(s) for s, t in zip(every.scores, mask, strict=True) if t)
+            found.append((sum(mask), (1 + offered.severity) * probability))
     return found
 
 
@@ -269,16 +271,17 @@ def test_the_budget_finds_what_trying_everything_finds(
             floor = max(cost.curve[n], floor + (cost.chunk_row if chunk else 0.0))
         return tokens / (floor + rows * 500 * cost.attended + chunk * cost.chunk_row)
 
+    base = sum(1 + offered.severity for offered in ready)
     best = 0.0
     for combination in itertools.product(*(choices(o, calibration, each) for o in ready)):
-        drafted = sum(n for n, _ in combination)
-        if drafted <= nodes:
-            best = max(best, rate(len(ready) + drafted, len(ready) + sum(p for _, p in combination)))
-    got = rate(spread.rows, spread.tokens)
-    assert got == pytest.approx(spread.tokens / spread.cost)
-    assert got >= best / 1.03
-    expected = len(ready) + sum(math.exp(s) for drafts in spread.drafts for s in drafts.scores)
-    assert spread.tokens == pytest.approx(expected)
+        size = sum(n for n, _ in combination)
+        if size <= nodes:
+            best = max(best, rate(len(ready) + size, base + sum(value for _, value in combination)))
+    drafted = [sum(math.exp(s) for s in drafts.scores) for drafts in spread.drafts]
+    worth = base + sum((1 + o.severity) * p for o, p in zip(ready, drafted, strict=True))
+    assert rate(spread.rows, worth) >= best / 1.03
+    assert spread.tokens == pytest.approx(len(ready) + sum(drafted))
+    assert rate(spread.rows, spread.tokens) == pytest.approx(spread.tokens / spread.cost)
 
 
 def chain(p: float, n: int = 20) -> Offered:
@@ -299,6 +302,17 @@ def test_sequences_share_a_pass_by_what_their_drafts_are_worth() -> None:
     spread = Budget(PassCost(MOST), Calibration()).spread([poor, sure, fair], 16, 61, 0)
     counts = [len(drafts) for drafts in spread.drafts]
     assert counts[1] > counts[2] > counts[0] == 0
+
+
+def test_a_severe_alarm_is_not_held_up_for_little() -> None:
+    """An answer that nothing predicts, beside one that is well predicted."""
+    budget = Budget(PassCost(MOST), Calibration())
+    rows = []
+    for severity in (0, 3):
+        plain, other = chain(0.03), chain(0.85)
+        plain.severity = severity
+        rows.append(budget.spread([plain, other], 16, 62, 0).rows)
+    assert rows[1] < rows[0]
 
 
 def test_a_dear_context_makes_drafts_shorter() -> None:

@@ -104,7 +104,12 @@ void bind_index(nb::module_& m) {
       .def(
           "extend", [](ContextIndex& self, const IntArray& tokens) { self.extend(ints_of(tokens)); },
           nb::arg("tokens").noconvert())
-      .def("clear", &ContextIndex::clear)
+      .def(
+          "fill",
+          [](ContextIndex& self, const IntArray& tokens, const IntArray& lengths) {
+            self.fill(ints_of(tokens), ints_of(lengths));
+          },
+          nb::arg("tokens").noconvert(), nb::arg("lengths").noconvert())
       .def("find", &find, nb::arg("query").noconvert(), nb::arg("shortest") = 1,
            nb::arg("most") = kMostMatches)
       .def("token", &token, nb::arg("place"))

@@ -23,13 +23,6 @@ ContextIndex::ContextIndex(int32_t tokens, int32_t documents)
   marks_.reserve(max_documents_);
 }
 
-void ContextIndex::clear() {
-  dropped_ += documents();
-  size_ = n_places_ = 0;
-  starts_.clear();
-  marks_.clear();
-}
-
 void ContextIndex::begin(int32_t mark) {
   if (starts_.size() == max_documents_) drop(static_cast<int32_t>(max_documents_ / 8) + 1);
   make_room(1);
@@ -48,6 +41,34 @@ void ContextIndex::extend(std::span<const int32_t> tokens) {
   std::ranges::copy(tokens, text_.data() + size_);
   size_ += static_cast<int32_t>(tokens.size());
   enter(first);
+}
+
+void ContextIndex::fill(std::span<const int32_t> tokens, std::span<const int32_t> lengths) {
+  check_fits(tokens, lengths);
+  for (int32_t length : lengths) {
+    begin();
+    for (int32_t token : tokens.first(static_cast<size_t>(length))) {
+      if (text_[size_ - 1] != kSeparator) places_[n_places_++] = size_;
+      text_[size_++] = token;
+    }
+    tokens = tokens.subspan(static_cast<size_t>(length));
+  }
+  std::sort(places_.data(), places_.data() + n_places_,
+            [this](int32_t a, int32_t b) { return before(a, b); });
+}
+
+void ContextIndex::check_fits(std::span<const int32_t> tokens, std::span<const int32_t> lengths) const {
+  require(starts_.empty(), "the index is not empty");
+  require(lengths.size() <= max_documents_, lengths.size(), " documents; there is room for ", max_documents_);
+  require(tokens.size() + lengths.size() <= static_cast<size_t>(capacity_), tokens.size(), " tokens in ",
+          lengths.size(), " documents; there is room for ", capacity_, " of both");
+  int64_t total = 0;
+  for (int32_t length : lengths) {
+    require(length >= 0, "a document of ", length, " tokens");
+    total += length;
+  }
+  require(total == static_cast<int64_t>(tokens.size()), tokens.size(), " tokens in documents of ", total);
+  for (int32_t token : tokens) require(token >= 0, "token ", token, " is negative");
 }
 
 std::span<const int32_t> ContextIndex::document(int32_t i) const {

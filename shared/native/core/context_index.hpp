@@ -34,7 +34,9 @@ class ContextIndex {
   // Append to the newest document. Old documents make room; of one that is too long itself the older part is
   // forgotten. std::invalid_argument when there is no document or a token is negative.
   void extend(std::span<const int32_t> tokens);
-  void clear();
+  // Documents one behind the other, `lengths` of them, into an empty index: sorted once, so that a large text
+  // is there soon. std::invalid_argument when they do not fit or the index is not empty.
+  void fill(std::span<const int32_t> tokens, std::span<const int32_t> lengths);
 
   // The longest matches of the end of `query`, longest first, among equals the latest of each side of the
   // insertion point; returns how many were written to `found`. Those shorter than `shortest` are left out.
@@ -58,6 +60,7 @@ class ContextIndex {
   bool before(int32_t a, int32_t b) const;
   int32_t shared(int32_t place, std::span<const int32_t> query, int32_t most) const;
   bool place_before(int32_t place, std::span<const int32_t> query) const;
+  void check_fits(std::span<const int32_t> tokens, std::span<const int32_t> lengths) const;
   void make_room(int32_t tokens);
   void drop(int32_t documents);
   void enter(int32_t first);

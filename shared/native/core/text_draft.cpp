@@ -48,17 +48,21 @@ void TextDraft::grow(std::span<const TextSource> sources, std::span<const int32_
   while (!open_.empty() && nodes_.size() < most) {
     Candidate& best = candidates_[take_best()];
     nodes_.push_back({best.token, best.parent, best.source, best.logq});
-    if (best.depth >= limits.depth) continue;
-    const auto node = static_cast<int32_t>(nodes_.size()) - 1;
-    const std::span<Vote> votes = std::span(votes_).subspan(best.votes, best.n_votes);
-    for (Vote& vote : votes) {
-      ++vote.place;
-      ++vote.length;
-    }
-    best.children = candidates_.size();
-    expand({node, best.depth, best.score}, votes);
-    best.n_children = candidates_.size() - best.children;
+    if (best.depth < limits.depth) follow(best);
   }
+}
+
+// What may come behind the newest node.
+void TextDraft::follow(Candidate& candidate) {
+  const auto node = static_cast<int32_t>(nodes_.size()) - 1;
+  const std::span<Vote> votes = std::span(votes_).subspan(candidate.votes, candidate.n_votes);
+  for (Vote& vote : votes) {
+    ++vote.place;
+    ++vote.length;
+  }
+  candidate.children = candidates_.size();
+  expand({node, candidate.depth, candidate.score}, votes);
+  candidate.n_children = candidates_.size() - candidate.children;
 }
 
 // The longest matches first, whatever text they are from.

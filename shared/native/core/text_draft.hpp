@@ -90,6 +90,7 @@ class TextDraft {
 
   void vote(std::span<const TextSource> sources, std::span<const int32_t> query);
   size_t take_best();
+  void follow(Candidate& candidate);
   void expand(const Parent& parent, std::span<Vote> votes);
   std::span<Vote> speaking(std::span<Vote> votes);
   size_t gather(int32_t token, std::span<Vote> votes);
