@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import statistics
 import sys
 import tempfile
@@ -56,6 +57,7 @@ DRAFTS = {"qwen2.5-coder-1.5b": "qwen2.5-coder-0.5b"}
 
 def main() -> int:
     configure_logging(Log(level="warning"), "bench")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the plants end with it
     different = False
 
     def run(options: argparse.Namespace) -> Report:
