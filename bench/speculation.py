@@ -190,8 +190,9 @@ def _ask_in_turns(
     if options.limit:
         measured = measured[: options.limit]
     order = list(sides.values())
-    for begin in range(0, len(measured), options.concurrent):
-        together = measured[begin : begin + options.concurrent]
+    step = 1 if options.concurrent == 1 else 2 * options.concurrent  # the end of a group has less company
+    for begin in range(0, len(measured), step):
+        together = measured[begin : begin + step]
         for one in order:
             one.ask(together, workload)
         order.reverse()
