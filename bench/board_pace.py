@@ -28,7 +28,8 @@ from services.verifier import app, engine, loop
 from services.verifier.sequences import Sequence
 from shared.bus.messages import SeqOpen
 from shared.config.service import run_service
-from shared.model.open import open_model
+from shared.config.settings import Paths
+from shared.model.open import ModelFile, open_model
 from shared.native import SequenceView
 
 # RK3588, by docs/performance.md: an estimate. v(1 … 16), and the time of a token at 17 tokens a second.
@@ -95,16 +96,17 @@ def simulate(trace: Trace, unit_s: float, curve: tuple[float, ...]) -> None:
             super().__init__(snapshot, *arguments)
             answers.opened(snapshot, self.view)
 
-    class TargetFile:
-        def __init__(self, name: str, paths: Any) -> None:
-            self.info = open_model(name, paths).info
-
-        def load(self, *_: object) -> Target:
+    class TargetFile(ModelFile):
+        def load(self, *_: object) -> Any:
             return Target(self.info.spec["n_vocab"], self.info.stop_tokens[0], answers, unit_s, curve)
+
+    def open_target(name: str, paths: Paths) -> TargetFile:
+        file = open_model(name, paths)
+        return TargetFile(file.info, file.place, file.directory, file.report)
 
     vars(engine)["Scratch"] = TargetScratch
     vars(loop)["Sequence"] = Followed
-    vars(app)["open_model"] = TargetFile
+    vars(app)["open_model"] = open_target
 
 
 def main() -> None:

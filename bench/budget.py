@@ -69,14 +69,14 @@ def main() -> int:
     parser.add_argument("--limit-mb", type=int, default=1800)
     parser.add_argument("--pool-mb", type=int, default=192)
     parser.add_argument("--flood", type=int, default=500, help="alarms at once")
-    problems: list[str] = []
+    found: list[str] = []
 
     def run(options: argparse.Namespace) -> Report:
         report = _run(options)
-        problems.extend(report["problems"])
+        found.extend(report["problems"])
         return report
 
-    return print_report("bench.budget", parser.parse_args(), run, _table) or bool(problems)
+    return print_report("bench.budget", parser.parse_args(), run, _table) or bool(found)
 
 
 def _run(options: argparse.Namespace) -> Report:
@@ -120,7 +120,7 @@ def _run(options: argparse.Namespace) -> Report:
             }
     finally:
         limit.remove()
-    return {**report, "problems": _problems(report)}
+    return {**report, "problems": problems(report)}
 
 
 def _ask(plant: MqttPlant, name: str, count: int) -> int:
@@ -147,7 +147,7 @@ def _anonymous(memory: dict[str, Memory]) -> float:
     return sum(one.anon for one in memory.values())
 
 
-def _problems(report: dict[str, Any]) -> list[str]:
+def problems(report: dict[str, Any]) -> list[str]:
     found = []
     if report["killed"] or report["restarted"] or report["memory_errors"]:
         found.append("a process was killed, restarted or refused memory")

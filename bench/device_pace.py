@@ -33,7 +33,8 @@ from services.draft.cpu_model import CpuDrafter
 from services.draft.sequences import DraftSequence
 from shared.bus.messages import SeqOpen
 from shared.config.service import run_service
-from shared.model.open import read_info
+from shared.config.settings import Paths
+from shared.model.open import ModelFile, open_model
 from shared.native import SequenceView
 
 _EVEN = 64
@@ -125,17 +126,18 @@ def simulate(replay: Replay, pace_s: float) -> Counts:
             super().__init__(*arguments)
             counts.drafter = self
 
-    class DeviceFile:
-        def __init__(self, name: str, paths: Any) -> None:
-            self.info = read_info(name, paths)
-
-        def load(self, *_: object) -> Device:
+    class DeviceFile(ModelFile):
+        def load(self, *_: object) -> Any:
             return Device(self.info.spec["n_vocab"], replay, answers, pace_s, counts)
+
+    def open_device(name: str, paths: Paths) -> DeviceFile:
+        file = open_model(name, paths)
+        return DeviceFile(file.info, file.place, file.directory, file.report)
 
     vars(app)["_contends"] = lambda _: False  # a device takes no core from the verifier
     vars(cpu_model)["Scratch"] = DeviceScratch
     vars(cpu_model)["DraftSequence"] = Followed
-    vars(app)["open_model"] = DeviceFile
+    vars(app)["open_model"] = open_device
     vars(app)["CpuDrafter"] = CountedDrafter
     return counts
 

@@ -147,7 +147,10 @@ class Plant:
                 raise self._silent(f"{' and '.join(sorted(roles))} not alive after {_START_S:.0f} s")
 
     def _silent(self, what: str) -> RinglineError:
-        return RinglineError(f"the plant {self.setup.name}: {what}; see {self._log}")
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines() or ["nothing"]
+        return RinglineError(
+            f"the plant {self.setup.name}: {what}; its services said last: {lines[-1][:500]}"
+        )
 
     def check_log(self) -> None:
         """RinglineError when a service has logged an error: then not what was asked for was measured."""
@@ -194,6 +197,7 @@ class Plant:
             tokens=question.tokens,
             max_tokens=question.profile.max_tokens,
             stop_tokens=workload.stop_tokens,
+            sampling=workload.sampling,
             severity=question.severity,
         )
         self._bus.send(submit)

@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from bench.board_pace import BOARD_CURVES, BOARD_TOKEN_MS
@@ -42,6 +43,7 @@ from bench.speculation_sides import (
 from bench.speculation_table import table
 from bench.traces import trace_of, trace_path
 from bench.workloads import NAMES, Workload, load_workload
+from shared.bus.messages import Sampling
 from shared.config.errors import RinglineError
 from shared.config.logging import configure_logging
 from shared.config.settings import Log, Paths
@@ -77,6 +79,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--peer", action="store_true", help="ask llama-cpp-python too")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has llama-cpp-python")
     parser.add_argument("--peer-limit", type=int, default=12, help="questions that it is asked")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: greedy; else acceptance is match")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plots", type=Path, help="directory for a figure")
     parser.add_argument("--tokens", type=int, help="tokens of an answer at most")
     parser.add_argument("--budget", type=int, help="verifier.node_budget of the plants that speculate")
@@ -85,6 +89,8 @@ def _options() -> argparse.Namespace:
 
 def _run(options: argparse.Namespace) -> Report:
     drafting = Drafting.parse(options.draft, options.alone)
+    if options.temperature and (drafting.kind == "device" or options.board or options.peer):
+        raise RinglineError("--temperature: a simulation and the peer know greedy answers only")
     if options.plots is not None:
         plots()  # missing? Say so now, not after the run
     paths = Paths(data=options.data)
@@ -109,8 +115,10 @@ def _run(options: argparse.Namespace) -> Report:
                 inherit(directory / "past", directory / own)
                 sides[own] = stack.enter_context(side(setup, directory / own, company, verifier))
                 warm_up(sides[own].plant, workload)
-            _ask_in_turns(sides, peer, workload, options)
-        report = compared(sides, workload, options) | against_trace(sides, trace_file, workload)
+            _ask_in_turns(sides, peer, replace(workload, sampling=_sampling(options)), options)
+        report = compared(sides, workload, options)
+        if options.temperature == 0:
+            report |= against_trace(sides, trace_file, workload)
     if replay is not None:
         report |= simulated_device(report, sides, read_replay(replay), drafting.pace_ms(token_ms))
     if peer is not None:
@@ -118,6 +126,10 @@ def _run(options: argparse.Namespace) -> Report:
     if options.plots is not None:
         draw(report, options.plots)
     return report
+
+
+def _sampling(options: argparse.Namespace) -> Sampling:
+    return Sampling(temperature=options.temperature, seed=options.seed)
 
 
 def _peer(options: argparse.Namespace, workload: Workload, stack: contextlib.ExitStack) -> PeerSide | None:

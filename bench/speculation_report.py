@@ -24,6 +24,7 @@ def compared(sides: dict[str, Side], workload: Workload, options: argparse.Names
         "draft": options.draft + (" alone" if options.alone else ""),
         "model": options.model,
         "threads": options.threads,
+        "temperature": options.temperature,
         "projection_of_a_board": options.board or "",
         "identical": all([a.tokens for a in one.answers] == given for one in sides.values()),
         **figures.paired(plain, sides[OWN].answers),

@@ -53,10 +53,9 @@ def _peer(peer: Report) -> str:
 def _head(report: Report) -> str:
     equal = report["identical"] and report.get("identical_to_engine", True)
     answers = "equal" if equal else "DIFFERENT"
-    return (
-        f"{report['workload']}, draft {report['draft']}, {report['model']}, {report['threads']} threads; "
-        f"answers {answers}"
-    )
+    how = f", T = {report['temperature']}" if report["temperature"] else ""
+    where = f"{report['model']}, {report['threads']} threads{how}"
+    return f"{report['workload']}, draft {report['draft']}, {where}; answers {answers}"
 
 
 def _figures(report: Report) -> str:

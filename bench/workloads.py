@@ -18,6 +18,7 @@ from pathlib import Path
 
 from services.gateway.alarm import Alarm, parse_alarm
 from services.gateway.prompt import Prompter
+from shared.bus.messages import GREEDY, Sampling
 from shared.config.settings import Profile, Settings
 from shared.model.open import ModelFile
 
@@ -52,6 +53,7 @@ class Workload:
     past: int
     forced: bool
     stop_tokens: list[int]
+    sampling: Sampling = GREEDY
 
     @property
     def digest(self) -> str:

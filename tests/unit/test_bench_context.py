@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import blocks, endless, sharing
+from bench import blocks, budget, endless, endless_plant, figures, sharing
 from bench.plant_log import lines, log_tokens
 from bench.reader import CHUNK
 from bench.series import Memory, Series, memory_mb, slope, summary, tenths
@@ -100,6 +100,48 @@ def test_the_summary_leaves_the_first_tenth_out() -> None:
     assert level["ppl_last_to_second"] == pytest.approx(1.0)
     growing = summary(series_of([1.0] * 10, [float(n) for n in range(10)]))
     assert growing["pss_mb_per_100k_tokens"] == pytest.approx(100.0)
+
+
+def test_spans_of_a_figure_cover_every_sample_once_and_grow() -> None:
+    ends, means = figures.spans(series_of([float(n) for n in range(100)], [0.0] * 100))
+    assert ends[-1] == 100_000
+    lengths = np.diff(ends, prepend=0.0) / 1000
+    assert (lengths * means).sum() == pytest.approx(sum(range(100)))
+    assert len(ends) < 15
+
+
+def test_a_process_that_grows_is_seen_and_one_that_fills_once_is_not() -> None:
+    tokens = list(range(0, 200_000, 2000))
+    filled = [Memory(5.0, 5.0, 1.0 if n < 6000 else 4.0) for n in tokens]
+    growing = [Memory(5.0, 5.0, n / 1e5) for n in tokens]
+    assert endless_plant.growth(tokens, filled)["anon_mb_per_100k_tokens"] == pytest.approx(0.0)
+    assert endless_plant.growth(tokens, growing)["anon_mb_per_100k_tokens"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"killed": 1}, "killed"),
+        ({"restarted": ["verifier"]}, "restarted"),
+        ({"growth_mb": 20.0}, "grown"),
+        ({"answered": 8}, "neither an answer nor a refusal"),
+        ({"at_once": 7}, "only 7"),
+    ],
+)
+def test_a_budget_that_is_not_kept_is_a_problem(change: dict[str, object], said: str) -> None:
+    good: dict[str, object] = {
+        "killed": 0,
+        "restarted": [],
+        "memory_errors": 0,
+        "growth_mb": 1.0,
+        "answered": 9,
+        "refused_with_reason": 1,
+        "asked": 10,
+        "at_once": 8,
+    }
+    assert budget.problems(good) == []
+    (problem,) = budget.problems({**good, **change})
+    assert said in problem
 
 
 def test_memory_is_read_in_mb() -> None:

@@ -270,7 +270,9 @@ def test_the_cpu_source_drafts_on_a_simulated_device_what_the_draft_model_said(
         monkeypatch.setattr(module, name, getattr(module, name))
     for name in ("CpuDrafter", "_contends"):
         monkeypatch.setattr(app, name, getattr(app, name))
-    monkeypatch.setattr(device_pace, "read_info", lambda *_: SimpleNamespace(spec={"n_vocab": 80}))
+    info = SimpleNamespace(spec={"n_vocab": 80})
+    file = SimpleNamespace(info=info, place=None, directory=None, report=None)
+    monkeypatch.setattr(device_pace, "open_model", lambda *_: file)
     proposals: list[Proposal] = []
     counts = simulate(Replay(TRACE, {"a": Predictions(ON, {2: {(9,): [(8, -0.4)]}})}), pace_s=0.001)
     outbox = Outbox(proposals.append, lambda _: None, lambda _: nullcontext(True))
@@ -284,7 +286,7 @@ def test_the_cpu_source_drafts_on_a_simulated_device_what_the_draft_model_said(
     begun = time.monotonic()
     while drafter.step():
         pass
-    assert time.monotonic() - begun >= 0.004
+    assert time.monotonic() - begun >= 0.003
     assert (counts.predictions, counts.misses) == (3, 0)
     assert proposals[-1].tokens[:3] == [4, 5, 9]
     assert proposals[-1].parents[:3] == [-1, 0, 1]
