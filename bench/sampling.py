@@ -2,8 +2,8 @@
 
     python -m bench.sampling --model qwen2.5-coder-1.5b
 
-Each row is what follows one more token of a text, as the verifier has it after a pass; `match` is one warp and
-one draw for each visited row. Beside it the argmax that a greedy answer takes.
+Each row is what follows one more token of a text, as the verifier has it after a pass; `match` is one warp
+and one draw for each visited row. Beside it the argmax that a greedy answer takes.
 """
 
 from __future__ import annotations
