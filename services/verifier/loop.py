@@ -73,6 +73,7 @@ class Loop:
         """One pass, or one wait. `began`: when the work for it did, monotonic seconds."""
         plan = compose([s for s in self._sequences.values() if s.runnable], self._limits, self._budget)
         if plan.chunk is None and not plan.trees:
+            self._waiting_since = None
             self._look_for_pool()
             self._receive(IDLE_S)
             return
@@ -99,18 +100,19 @@ class Loop:
         chunk = plan.chunk.length if plan.chunk is not None else 0
         outcomes = self._engine.run(plan)
         now = time.monotonic()
-        self._budget.cost.observe(now - began, rows, chunk, attended)
         self._passes += 1
-        self.tally.ran(now, rows - len(plan.trees) > 0)
         for outcome in outcomes:
             if isinstance(outcome, Failure):
                 self._fail(outcome.sequence.seq, outcome.sequence.epoch, outcome.reason)
             else:
-                self._report(outcome, now)
+                self._report(outcome)
+                self._learn(outcome, now)
+        self._budget.cost.observe(now - began, rows, chunk, attended)
+        self.tally.ran(now, rows > len(plan.trees))
         self._waiting_since = None
         self._bus.working(False)
 
-    def _report(self, outcome: Outcome, now: float) -> None:
+    def _report(self, outcome: Outcome) -> None:
         sequence, verdict = outcome.sequence, outcome.verdict
         self._bus.send(
             Commit(
@@ -126,6 +128,10 @@ class Loop:
                 forward_ms=outcome.forward_ms,
             )
         )
+
+    def _learn(self, outcome: Outcome, now: float) -> None:
+        """Move the sequence on; what its drafts were worth is remembered."""
+        sequence, verdict = outcome.sequence, outcome.verdict
         trie, tokens = sequence.trie, verdict.tokens
         self._budget.calibration.learn(trie, tokens)
         sequence.learn(outcome.accepted, outcome.drafts, self._waiting_since is not None)

@@ -216,6 +216,21 @@ def test_the_loop_learns_from_every_pass(pool: KvPool) -> None:
     assert (figures["rejections"], figures["used_share"], figures["kept_share"]) == (1, 0.333, 0.333)
 
 
+def test_a_wait_whose_sequence_goes_away_does_not_count_for_the_next_pass(pool: KvPool) -> None:
+    stop = Event()
+    bus = Bus(stop, [joined(), snapshot(1, [1, 2, 3]), proposal(1, 3, [7, 8])])
+    loop = make_loop(pool, bus, OneToken())
+    loop._deferral = Deferral(7, 1.0)
+    loop._budget.cost.observe(10.0, 1)
+    loop._drain()
+    loop._step(time.monotonic())
+    assert loop._waiting_since is not None
+    bus._items.append(SeqClose(seq=1, reason="cancelled"))
+    loop._drain()
+    loop._step(time.monotonic())
+    assert loop._waiting_since is None
+
+
 def test_a_closed_sequence_is_released_also_when_it_is_unknown(pool: KvPool) -> None:
     bus, engine = verify(
         pool, joined(), snapshot(1, [1]), SeqClose(seq=1, reason="x"), SeqClose(seq=9, reason="x")
