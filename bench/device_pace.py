@@ -1,13 +1,14 @@
 """SIMULATION of a device that runs the draft model beside the CPU: the draft service with a replayed model.
 
-    python -m bench.device_pace --replay FILE --pace MS --counts FILE --config FILE
+    python -m bench.device_pace --replay FILE --pace FILE --counts FILE --config FILE
 
 Everything but the model is the draft service's own: the bus, retrieval, the thread that runs ahead, trees.
-A draft token takes MS milliseconds, in which nothing is computed; a chunk of a prompt takes that for every 8
-tokens (static graphs of 8 rows, bound by their weights). What the model says was computed ahead by the real
-draft model (bench/draft_trace.py): the three likeliest tokens behind each likely path, so that the branch
-prior has three to choose among. Where the drafter looks for something else it gets an even distribution; how
-often that was, and what rejections left of its trees, is written to `--counts` at the end.
+A draft token takes as many milliseconds as the file PACE says at the time, in which nothing is computed; a
+chunk of a prompt takes that for every 8 tokens (static graphs of 8 rows, bound by their weights). What the
+model says was computed ahead by the real draft model (bench/draft_trace.py): the three likeliest tokens
+behind each likely path, so that the branch prior has three to choose among. Where the drafter looks for
+something else it gets an even distribution; how often that was, and what rejections left of its trees, is
+written to `--counts` at the end.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ class Device:
     n_vocab: int
     replay: Replay
     answers: KnownAnswers
-    pace_s: float
+    pace: Callable[[], float]  # seconds a draft token takes now
     counts: Counts
     isa: str = "simulation"
     threads: int = 0
@@ -82,7 +83,7 @@ class DeviceScratch(ReplayedNodes):
     def forward(
         self, views: Sequence[SequenceView], seq: Ids, tokens: Ids, parents: Ids, outputs: Ids
     ) -> int:
-        ready = time.monotonic() + self._device.pace_s * passes(len(tokens), len(outputs))
+        ready = time.monotonic() + self._device.pace() * passes(len(tokens), len(outputs))
         first = self.append(views, seq, tokens, parents)
         for row, output in enumerate(outputs.tolist()):
             self._write(row, self._likely(first + output))
@@ -112,7 +113,7 @@ def passes(tokens: int, outputs: int) -> int:
     return max(outputs, math.ceil(tokens / ROWS_AT_ONCE))
 
 
-def simulate(replay: Replay, pace_s: float) -> Counts:
+def simulate(replay: Replay, pace: Callable[[], float]) -> Counts:
     """Put the simulated device in the place of the draft model, in this process."""
     answers, counts = KnownAnswers(replay.trace), Counts()
 
@@ -128,7 +129,7 @@ def simulate(replay: Replay, pace_s: float) -> Counts:
 
     class DeviceFile(ModelFile):
         def load(self, *_: object) -> Any:
-            return Device(self.info.spec["n_vocab"], replay, answers, pace_s, counts)
+            return Device(self.info.spec["n_vocab"], replay, answers, pace, counts)
 
     def open_device(name: str, paths: Paths) -> DeviceFile:
         file = open_model(name, paths)
@@ -145,11 +146,11 @@ def simulate(replay: Replay, pace_s: float) -> Counts:
 def main() -> None:
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--replay", type=Path, required=True)
-    parser.add_argument("--pace", type=float, required=True, help="milliseconds a draft token")
+    parser.add_argument("--pace", type=Path, required=True, help="file with ms a draft token")
     parser.add_argument("--counts", type=Path, required=True)
     options, rest = parser.parse_known_args()
     sys.argv[1:] = rest
-    counts = simulate(read_replay(options.replay), options.pace / 1000)
+    counts = simulate(read_replay(options.replay), lambda: float(options.pace.read_text()) / 1000)
     try:
         run_service("draft", app.main)
     finally:

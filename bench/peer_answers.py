@@ -16,7 +16,7 @@ from typing import Any
 from bench.peer import PeerProcess, serve
 
 MODES = {"plain": 0, "lookup of 2": 2, "lookup of 10": 10}  # draft tokens
-_CONTEXT = 2048
+_CONTEXT = 1024
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,6 @@ class Timed:
     tokens: list[int] = field(default_factory=list)
     pieces: list[tuple[float, int]] = field(default_factory=list)
     ended: float = 0.0
-    finished: Finished | None = None
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,6 @@ class Setup:
     threads: int
     sources: tuple[str, ...] = ()  # of drafts; empty: no draft service
     verifier: dict[str, Any] = field(default_factory=dict)  # settings
-    drafting: dict[str, Any] = field(default_factory=dict)  # settings
-    max_sequences: int = 8
     commands: dict[str, list[str]] = field(default_factory=dict)
     name_of_model: str = "cpu"  # in reports: what the draft model's nodes come from
 
@@ -214,7 +211,7 @@ class Plant:
                 answer.tokens += tokens
                 answer.pieces.append((now, len(tokens)))
             case Finished(request_id=name):
-                asked[name].finished, asked[name].ended = item, now
+                asked[name].ended = now
                 open_.discard(name)
                 if item.reason not in ("stop", "length"):
                     raise self._silent(f"the answer {name} ended with {item.reason}: {item.detail}")
@@ -231,13 +228,11 @@ class Plant:
 def _config(setup: Setup, home: Path, runtime: Path, memory: Path) -> str:
     """JSON's strings, numbers and lists are TOML's."""
     verifier = {"threads": setup.threads} | setup.verifier
-    draft = {"sources": list(setup.sources) or ["retrieval"]} | setup.drafting
     sections: dict[str, dict[str, Any]] = {
         "paths": {"runtime": str(runtime), "memory": str(memory), "data": str(home.absolute())},
         "models": {"target": setup.target, "draft": setup.draft or ""},
-        "context": {"max_sequences": setup.max_sequences},
         "verifier": verifier,
-        "draft": draft,
+        "draft": {"sources": list(setup.sources) or ["retrieval"]},
         "log": {"level": "info"},
     }
     return "\n".join(

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
+import statistics
 import sys
 import tempfile
 from dataclasses import replace
@@ -32,12 +34,13 @@ from bench.speculation_sides import (
     TOGETHER,
     Common,
     Drafting,
+    Pace,
     Side,
-    device_command,
     inherit,
     let_past_happen,
     setup_of,
     side,
+    token_ms,
     warm_up,
 )
 from bench.speculation_table import table
@@ -54,6 +57,7 @@ DRAFTS = {"qwen2.5-coder-1.5b": "qwen2.5-coder-0.5b"}
 
 def main() -> int:
     configure_logging(Log(level="warning"), "bench")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the plants end with it
     different = False
 
     def run(options: argparse.Namespace) -> Report:
@@ -107,20 +111,21 @@ def _run(options: argparse.Namespace) -> Report:
         with contextlib.ExitStack() as stack:
             peer = _peer(options, workload, stack)
             plain = stack.enter_context(side(setup_of(PLAIN, common, (), 0), directory / PLAIN, 1, verifier))
-            token_ms = warm_up(plain.plant, workload)
+            pace = Pace(drafting, directory / "pace")
+            pace.tell(warm_up(plain.plant, workload))
             sides = {PLAIN: plain}
             for own, company in _others(options):
-                commands = _draft_command(drafting, replay, token_ms, directory / own)
+                commands = {} if replay is None else {"draft": pace.command(replay, directory / own)}
                 setup = setup_of(own, common, drafting.sources, options.budget, commands)
                 inherit(directory / "past", directory / own)
                 sides[own] = stack.enter_context(side(setup, directory / own, company, verifier))
                 warm_up(sides[own].plant, workload)
-            _ask_in_turns(sides, peer, replace(workload, sampling=_sampling(options)), options)
+            _ask_in_turns(sides, peer, pace, replace(workload, sampling=_sampling(options)), options)
         report = compared(sides, workload, options)
         if options.temperature == 0:
             report |= against_trace(sides, trace_file, workload)
     if replay is not None:
-        report |= simulated_device(report, sides, read_replay(replay), drafting.pace_ms(token_ms))
+        report |= simulated_device(report, sides, read_replay(replay), statistics.fmean(pace.told))
     if peer is not None:
         report["peer"] = peer.report(sides[OWN].answers)
     if options.plots is not None:
@@ -170,28 +175,29 @@ def _computed_ahead(
     return replay_file(trace, open_model(common.draft, paths), paths, common.threads)
 
 
-def _draft_command(
-    drafting: Drafting, replay: Path | None, token_ms: float, home: Path
-) -> dict[str, list[str]]:
-    return {} if replay is None else {"draft": device_command(replay, drafting.pace_ms(token_ms), home)}
-
-
 def _others(options: argparse.Namespace) -> list[tuple[str, int]]:
     return [(OWN, 1), *([(TOGETHER, options.concurrent)] if options.concurrent > 1 else [])]
 
 
 def _ask_in_turns(
-    sides: dict[str, Side], peer: PeerSide | None, workload: Workload, options: argparse.Namespace
+    sides: dict[str, Side],
+    peer: PeerSide | None,
+    pace: Pace,
+    workload: Workload,
+    options: argparse.Namespace,
 ) -> None:
     measured = workload.questions[workload.past :]
     if options.limit:
         measured = measured[: options.limit]
     order = list(sides.values())
-    for begin in range(0, len(measured), options.concurrent):
-        together = measured[begin : begin + options.concurrent]
+    step = 1 if options.concurrent == 1 else 2 * options.concurrent  # the end of a group has less company
+    for begin in range(0, len(measured), step):
+        together = measured[begin : begin + step]
         for one in order:
             one.ask(together, workload)
         order.reverse()
+        if latest := token_ms(sides[PLAIN].answers[-1]):
+            pace.tell(latest)
         for number, question in enumerate(together if peer is not None else [], start=begin):
             assert peer is not None
             peer.ask(number, len(measured), question, workload)

@@ -16,6 +16,8 @@ from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 from shared.model.open import locate
 
+_WARMUP = 8  # tokens
+
 
 @dataclass
 class PeerSide:
@@ -38,7 +40,7 @@ class PeerSide:
     def warm_up(self, workload: Workload) -> None:
         for lookup in MODES.values():
             question = workload.warmup
-            self.peer.answer(question.tokens, question.profile.max_tokens, [], lookup)
+            self.peer.answer(question.tokens, _WARMUP, [], lookup)
 
     def ask(self, number: int, of: int, question: Question, workload: Workload) -> None:
         """Question `number` of so many, if it is one of those that the peer is asked."""

@@ -166,11 +166,33 @@ def warm_up(plant: Plant, workload: Workload) -> float:
     forced = dataclasses.replace(workload, stop_tokens=[])
     plant.ask([workload.warmup], forced)
     (answer,) = plant.ask([dataclasses.replace(workload.warmup, id="again")], forced)
-    ends = [at for at, _ in answer.pieces]
-    gaps = [1000 * (b - a) for a, b in itertools.pairwise(ends)]
+    return token_ms(answer)
+
+
+def token_ms(answer: Timed) -> float:
+    """Milliseconds a token, the median over the pieces behind the first; 0 when there is none."""
+    gaps = [1000 * (after[0] - before[0]) / after[1] for before, after in itertools.pairwise(answer.pieces)]
     return statistics.median(gaps) if gaps else 0.0
 
 
-def device_command(replay: Path, pace_ms: float, home: Path) -> list[str]:
-    options = ["--replay", str(replay), "--pace", f"{pace_ms:.4f}", "--counts", str(home / DEVICE_COUNTS)]
-    return ["-m", "bench.device_pace", *options]
+class Pace:
+    """The pace of simulated devices, in a file that they look at for every token.
+
+    A relative one follows the plain plant: the machine's speed drifts, the device's relation to it must not.
+    """
+
+    def __init__(self, drafting: Drafting, file: Path) -> None:
+        self._drafting = drafting
+        self.file = file
+        self.told: list[float] = []  # ms a draft token
+
+    def tell(self, token_ms: float) -> None:
+        """A plain token takes so long now."""
+        self.told.append(self._drafting.pace_ms(token_ms))
+        new = self.file.with_suffix(".new")
+        new.write_text(f"{self.told[-1]:.4f}", encoding="utf-8")
+        new.replace(self.file)
+
+    def command(self, replay: Path, home: Path) -> list[str]:
+        options = ["--replay", str(replay), "--pace", str(self.file), "--counts", str(home / DEVICE_COUNTS)]
+        return ["-m", "bench.device_pace", *options]

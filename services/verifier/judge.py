@@ -21,6 +21,8 @@ Rows = Callable[[int], NDArray[np.float32]]  # the logits of a node, asked for w
 
 
 class Judge:
+    """One sequence's rule, history and ends."""
+
     def __init__(self, snapshot: SeqOpen) -> None:
         self._sampling = snapshot.sampling
         self._stop = frozenset(snapshot.stop_tokens)

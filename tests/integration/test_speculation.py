@@ -21,6 +21,7 @@ TEXTS = (
 )
 LONG = 160
 SAMPLED = Sampling(temperature=0.8, top_p=0.95, repetition_penalty=1.1, seed=2026)
+RATIO = Sampling(temperature=0.8, top_k=20, acceptance="ratio")
 
 
 @pytest.fixture(scope="module")
@@ -81,18 +82,22 @@ def test_answers_are_the_same_with_any_draft(
 def test_what_the_draft_model_proposes_is_used(
     tmp_path: Path, prefix: list[int], prompts: list[list[int]], plain: list[list[int]]
 ) -> None:
-    """Target and draft are the same model here: the verifier is held up so that the draft gets ahead."""
+    """Target and draft are the same model here: the verifier is held up so that the draft gets ahead. Of one
+    answer it draws what the target accepts by `ratio`."""
     with SpeculationPlant(tmp_path, threads=1, sources=("cpu",)) as plant:
         plant.wait_welcome()
         plant.wait_joined("verifier", "draft")
         plant.register(prefix)
         plant.submit("a", prompts[0], LONG)
+        plant.submit("ratio", prompts[1], LONG, sampling=RATIO)
         for tokens in (5, 20, 35):
             plant.wait_tokens("a", tokens)
             plant.pause("verifier", 1.5)
-        plant.wait_finished("a")
+        plant.wait_finished("a", "ratio")
         assert plant.answers["a"].tokens == plain[0]
         assert drafted(plant, "a") > 0, plant.log()
+        assert drafted(plant, "ratio") > 0, plant.log()
+        assert "proposal dropped" not in plant.log()
 
 
 def test_a_draft_killed_while_an_answer_streams_changes_nothing_and_is_used_again(

@@ -6,6 +6,7 @@ import json
 import mmap
 import time
 from contextlib import nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,7 +21,7 @@ from bench.known_answers import KnownAnswers
 from bench.lockstep import After, best_lockstep, chain, pass_costs
 from bench.plant import Timed
 from bench.replayed_nodes import ReplayedNodes
-from bench.speculation_sides import Drafting
+from bench.speculation_sides import Drafting, Pace, token_ms
 from bench.traces import Trace, Traced
 from bench.workloads import Question
 from services.draft import app, cpu_model
@@ -175,6 +176,15 @@ def test_pass_costs_lie_between_measured_ones_and_include_what_is_beside_a_pass(
     assert pass_costs(12.0, {"0": 10.0, "2": 14.0, "3": 15.0}) == pytest.approx([12.0, 14.0, 16.0, 17.0])
 
 
+def test_the_pace_of_a_device_follows_the_plain_plant(tmp_path: Path) -> None:
+    pace = Pace(Drafting.parse("device:0.5x", alone=False), tmp_path / "pace")
+    for ms, expected in ((30.0, 15.0), (50.0, 25.0)):
+        pace.tell(ms)
+        assert float(pace.file.read_text()) == expected
+    assert pace.told == [15.0, 25.0]
+    assert token_ms(answer(0.0, [(1.0, 1), (1.04, 1), (1.16, 4)])) == pytest.approx(35.0)
+
+
 # --- replayed models ---
 
 
@@ -274,7 +284,7 @@ def test_the_cpu_source_drafts_on_a_simulated_device_what_the_draft_model_said(
     file = SimpleNamespace(info=info, place=None, directory=None, report=None)
     monkeypatch.setattr(device_pace, "open_model", lambda *_: file)
     proposals: list[Proposal] = []
-    counts = simulate(Replay(TRACE, {"a": Predictions(ON, {2: {(9,): [(8, -0.4)]}})}), pace_s=0.001)
+    counts = simulate(Replay(TRACE, {"a": Predictions(ON, {2: {(9,): [(8, -0.4)]}})}), lambda: 0.001)
     outbox = Outbox(proposals.append, lambda _: None, lambda _: nullcontext(True))
     device = vars(app)["open_model"]("draft", None).load(1, "")
     drafter = vars(app)["CpuDrafter"](device, 4, 1, outbox)
