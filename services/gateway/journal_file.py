@@ -19,6 +19,7 @@ from shared.config.errors import RinglineError
 
 RESERVE_BYTES = 512 << 10  # of the disk, which new alarms and lines leave to the answers of earlier ones
 _LAYOUT = 3
+_CACHE_KB = 256  # of SQLite's page cache: it fills within minutes of work and stays so
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS alarms (
@@ -120,6 +121,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute(f"PRAGMA journal_size_limit = {8 << 20}")
+        db.execute(f"PRAGMA cache_size = {-_CACHE_KB}")
         (health,) = db.execute("PRAGMA quick_check(1)").fetchone()
         (layout,) = db.execute("PRAGMA user_version").fetchone()
         if health != "ok" or layout not in (0, *_FROM_LAYOUT, _LAYOUT):

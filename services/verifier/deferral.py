@@ -15,7 +15,9 @@ from typing import Protocol
 from shared.tree import Selection
 
 SILENCE_S = 1.0  # a drafter that was not heard for so long is not waited for
-NEWS = 0.5  # weight of the newest observation in moving averages of what waits bring
+NEWS = 0.05  # weight of the newest observation in moving averages of what waits bring: most bring nothing
+HOPE = 0.5  # tokens that a wait is hoped to bring before there is evidence
+AT_HAND = 1
 _JITTER_S = 0.0005
 _SLOW_NEWS = 0.1  # and of how long they take
 _SOONEST, _LATEST = 8, 64  # passes after which a wait is tried again
@@ -31,7 +33,7 @@ class Patience:
     __slots__ = ("_gain", "_passes", "_pause")
 
     def __init__(self) -> None:
-        self._gain = [1.0, 1.0]
+        self._gain = [HOPE, HOPE]
         self._passes = [0, 0]  # since the last wait
         self._pause = [_SOONEST, _SOONEST]  # passes until the next trial
 
@@ -43,7 +45,7 @@ class Patience:
 
     def gain(self, drafts: bool) -> float:
         """Tokens that a wait is hoped to bring."""
-        return 1.0 if self._passes[drafts] >= self._pause[drafts] else self._gain[drafts]
+        return HOPE if self._passes[drafts] >= self._pause[drafts] else self._gain[drafts]
 
     def learn(self, drafts: bool, waited: bool, late: int) -> None:
         """After a pass: `late` accepted tokens were proposed after the sequence was ready for it."""
@@ -53,6 +55,41 @@ class Patience:
         self._passes[drafts] = 0
         self._gain[drafts] += NEWS * (late - self._gain[drafts])
         self._pause[drafts] = _SOONEST if late else min(2 * self._pause[drafts], _LATEST)
+
+
+class Wait:
+    """What one sequence was waited for since it was ready: for first drafts, or, with some at hand, for more.
+
+    The drafts that were at hand first carry the tag AT_HAND.
+    """
+
+    __slots__ = ("_at_hand", "_began_empty", "_waited")
+
+    def __init__(self) -> None:
+        self._began_empty: bool | None = None
+        self._at_hand = False
+        self._waited = [False, False]
+
+    def look(self, drafts: Selection) -> None:
+        """These would be verified if a pass began now."""
+        if self._began_empty is None:
+            self._began_empty = len(drafts) == 0
+        if not self._at_hand and len(drafts) > 0:
+            self._at_hand = True
+            for node in drafts.nodes:
+                node.tag = AT_HAND
+
+    def go_on(self, drafts: Selection) -> None:
+        """It is waited, although there are these."""
+        self._waited[len(drafts) > 0] = True
+
+    def end(self, drafts: Selection, accepted: Sequence[int], patience: Patience) -> None:
+        """A pass has accepted some of its drafts (indices): `patience` learns what the waits have brought."""
+        late = sum(drafts.nodes[i].tag != AT_HAND for i in accepted)
+        if self._began_empty:
+            patience.learn(False, self._waited[False], len(accepted) - late)
+        if self._at_hand:
+            patience.learn(True, self._waited[True], late)
 
 
 class Ready(Protocol):

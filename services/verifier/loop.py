@@ -78,10 +78,12 @@ class Loop:
             self._receive(IDLE_S)
             return
         for tree in plan.trees:
-            tree.sequence.mark_ready(tree.drafts)
+            tree.sequence.wait.look(tree.drafts)
         wait_s = self._wait_s(plan)
         if wait_s > 0:
             self._waiting_since = self._waiting_since or began
+            for tree in plan.trees:
+                tree.sequence.wait.go_on(tree.drafts)
             self._receive(wait_s)
             return
         if self._waiting_since is not None:
@@ -134,7 +136,7 @@ class Loop:
         sequence, verdict = outcome.sequence, outcome.verdict
         trie, tokens = sequence.trie, verdict.tokens
         self._budget.calibration.learn(trie, tokens)
-        sequence.learn(outcome.accepted, outcome.drafts, self._waiting_since is not None)
+        sequence.wait.end(outcome.drafts, outcome.accepted, sequence.patience)
         refuted, nodes = trie.refuted_by(tokens), trie.size
         drafted = sequence.advance(outcome.written, verdict, now)
         self.tally.sequence(len(tokens), len(outcome.drafts), len(outcome.accepted))

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.verifier.acceptance import Verdict
-from services.verifier.deferral import Patience
+from services.verifier.deferral import Patience, Wait
 from services.verifier.judge import Judge
 from shared.bus.messages import SeqAppend, SeqOpen, SeqState
 from shared.native import KvPool, SequenceView
-from shared.tree import Selection, TokenTrie
+from shared.tree import TokenTrie
 
 
 class Sequence:
@@ -47,7 +47,7 @@ class Sequence:
         self.patience = Patience()
         self.ready_at = now
         self.proposed_at: float | None = None
-        self._marked = self._had_drafts = False
+        self.wait = Wait()
 
     @property
     def pending(self) -> int:
@@ -91,21 +91,8 @@ class Sequence:
         self._pending = np.concatenate((self._pending, np.array(verdict.tokens, np.int32)))[written:]
         self.finished = verdict.finish is not None
         self.judge.take(verdict.tokens)
-        self.ready_at, self.proposed_at, self._marked = now, None, False
+        self.ready_at, self.proposed_at, self.wait = now, None, Wait()
         return len(self.trie.advance(verdict.tokens))
-
-    def mark_ready(self, drafts: Selection) -> None:
-        """Remember which drafts were at hand before any waiting: the first call after a commit."""
-        if self._marked:
-            return
-        self._marked, self._had_drafts = True, len(drafts) > 0
-        for node in drafts.nodes:
-            node.tag = 1
-
-    def learn(self, accepted: list[int], drafts: Selection, waited: bool) -> None:
-        """Tell the patience how many accepted drafts (indices into `drafts`) came late."""
-        late = sum(drafts.nodes[i].tag != 1 for i in accepted)
-        self.patience.learn(self._had_drafts, waited, late)
 
     def confirm(self, state: SeqState) -> bool:
         """Context has taken a commit. False when its state is not the one this process is in."""

@@ -42,9 +42,12 @@ def open_existing(path: Path) -> int:
 
 
 def map_whole(fd: int) -> mmap.mmap:
-    """A shared, writable mapping that keeps the descriptor's open file description alive. Closes `fd`."""
+    """A shared, writable mapping that keeps the descriptor's open file description alive. Closes `fd`.
+
+    Its pages are mapped at once: a process has its final size from the start.
+    """
     try:
-        return mmap.mmap(fd, os.fstat(fd).st_size)
+        return mmap.mmap(fd, os.fstat(fd).st_size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
     finally:
         os.close(fd)
 

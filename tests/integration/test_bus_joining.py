@@ -188,7 +188,7 @@ def test_any_number_of_status_clients_may_join(endpoints: Endpoints) -> None:
             client.start()
         for client in clients:
             joined(client)
-        assert len(context.server.peers) == 5
+        wait(lambda: len(context.server.peers) == 5)  # one that was silent for too long has to join again
         for client in clients:
             client.close("test ends")
 
