@@ -6,11 +6,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from shared.config.settings import Paths
 from shared.model.open import locate
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# How long an example takes says what else the machine does; pytest's own limit ends what hangs.
+settings.register_profile("ringline", deadline=None)
+settings.load_profile("ringline")
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,7 @@ from shared.config.values import (
     TopP,
 )
 
-PROTOCOL_MAJOR = 1
+PROTOCOL_MAJOR = 2
 PROTOCOL_MINOR = 0
 
 Role = Literal["verifier", "draft", "gateway", "status"]

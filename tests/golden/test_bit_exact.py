@@ -168,7 +168,7 @@ class Walk:
             self.kept = []
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 2**32), threads=st.sampled_from([1, 2]))
 def test_speculation_changes_no_bit(
     models: dict[int, Model], ids: Ids, reference: Floats, kv: KvFormat, seed: int, threads: int

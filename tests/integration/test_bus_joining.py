@@ -177,7 +177,7 @@ def test_an_unknown_major_is_refused_with_both_versions(endpoints: Endpoints) ->
     other = hello("draft").model_copy(update={"protocol_major": 9})
     with closing(Context(endpoints)), closing_client(BusClient(endpoints, other)) as client:
         client.start()
-        with pytest.raises(BusRefused, match="protocol_major is 9, expected 1"):
+        with pytest.raises(BusRefused, match="protocol_major is 9, expected 2"):
             client.receive(PATIENCE_S)
 
 

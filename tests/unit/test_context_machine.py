@@ -236,5 +236,5 @@ class ContextMachine(ModelledVerifier):
 
 
 EXAMPLES = int(os.environ.get("RINGLINE_MACHINE_EXAMPLES", "250"))
-ContextMachine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=60, deadline=None)
+ContextMachine.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=60)
 TestContextAgainstTheModel = ContextMachine.TestCase

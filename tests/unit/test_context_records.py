@@ -103,7 +103,7 @@ def test_a_recovered_store_goes_on_writing() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, SHAPE.total_bytes - 1), st.integers(0, 255)), min_size=1, max_size=40)
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_flipped_bytes_never_show_a_record_that_was_not_written(flips: list[tuple[int, int]]) -> None:
     buffer = bytearray(SHAPE.total_bytes)
     store = RecordStore(memoryview(buffer), SHAPE)
@@ -115,7 +115,7 @@ def test_flipped_bytes_never_show_a_record_that_was_not_written(flips: list[tupl
 
 
 @given(st.integers(0, 2**64))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_random_bytes_are_no_records(seed: int) -> None:
     assert load(random.Random(seed).randbytes(SHAPE.total_bytes)) == {}
 

@@ -281,4 +281,4 @@ class JournalMachine(RuleBasedStateMachine):
 
 
 TestJournalMachine = JournalMachine.TestCase
-TestJournalMachine.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestJournalMachine.settings = settings(max_examples=25, stateful_step_count=25)

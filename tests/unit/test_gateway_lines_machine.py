@@ -99,4 +99,4 @@ class LinesMachine(RuleBasedStateMachine):
 
 
 TestLinesMachine = LinesMachine.TestCase
-TestLinesMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestLinesMachine.settings = settings(max_examples=40, stateful_step_count=25)

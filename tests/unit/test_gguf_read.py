@@ -19,7 +19,7 @@ from shared.model.vocabulary import read_vocabulary
 
 U8, U32, BOOL, STRING, ARRAY = 0, 4, 7, 8, 9
 EVIL = "a\nringline: all is well\x1b[2J\u202e" + "x" * 300
-many = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def string(text: str) -> bytes:

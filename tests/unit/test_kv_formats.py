@@ -86,7 +86,7 @@ def stored(model: Model, kv: KvFormat, tokens: NDArray[np.int32]) -> tuple[Float
     return by_slot, scales.transpose(1, 2, 0, 3).reshape(2, HEADS, 2 * BLOCK_TOKENS, 1)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32),
     size=st.sampled_from([0.0, 1e-3, 1.0, 30.0]),

@@ -58,7 +58,7 @@ def assert_same_floats(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -
 
 @pytest.mark.parametrize("kind", EVERY_TYPE, ids=lambda kind: kind.name)
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 40), blocks=st.integers(1, 5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_packed_rows_have_the_bits_of_the_ggufs_own_dequantisation(
     kind: GGMLQuantizationType, seed: int, rows: int, blocks: int
 ) -> None:

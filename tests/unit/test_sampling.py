@@ -63,7 +63,7 @@ samplings = st.builds(
     samplings,
     st.lists(st.integers(0, 2), max_size=5),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_warpers_do_what_they_say_in_their_order(
     seed: int, n: int, spread: float, steps: int, sampling: Sampling, history: list[int]
 ) -> None:
@@ -94,7 +94,7 @@ def test_logits_that_are_no_numbers_are_refused() -> None:
 
 
 @given(st.lists(st.sampled_from([0.0, 0.0, 1e-9, 0.3, 1.0, 7.0]), min_size=1, max_size=2000), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_share_of_a_draw_is_as_long_as_its_weight(weights: list[float], data: st.DataObject) -> None:
     """Also across the blocks that a long row is added up in; what has no weight never comes."""
     array = np.array(weights * data.draw(st.sampled_from([1, 3])))
@@ -116,7 +116,7 @@ def test_a_draw_of_a_distribution_with_ids_is_one_of_them() -> None:
 
 
 @given(st.integers(0, 2**32), st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_what_is_left_of_p_without_q_is_the_positive_difference(seed: int, whole: bool) -> None:
     """Of probabilities, however the weights are scaled."""
     generator = np.random.default_rng(seed)
