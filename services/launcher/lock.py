@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shared.bus.endpoints import Endpoints
+from shared.bus.role_lock import remove_unheld
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 
 
 @contextmanager
 def sole_launcher(paths: Paths) -> Iterator[None]:
-    """Hold the socket directory's lock, which the kernel drops whenever this process ends."""
+    """Hold the socket directory's lock, which the kernel drops whenever this process ends.
+
+    At the end nothing is left of services that were killed and not started again.
+    """
     Endpoints.of(paths)  # makes the directory, or says why it cannot be used
     directory = os.open(paths.runtime, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -25,5 +29,6 @@ def sole_launcher(paths: Paths) -> Iterator[None]:
                 f"a plant already runs in {paths.runtime}: stop it first, or set another paths.runtime"
             ) from None
         yield
+        remove_unheld(paths)
     finally:
         os.close(directory)

@@ -55,6 +55,13 @@ def sole_process(paths: Paths, role: str, patience_s: float = PATIENCE_S) -> Ite
         os.close(fd)
 
 
+def remove_unheld(paths: Paths) -> None:
+    """Remove the files of processes that were killed; whoever runs keeps its own."""
+    for path in paths.runtime.glob("*.lock"):
+        with suppress(RinglineError), sole_process(paths, path.stem, patience_s=0.0):
+            pass  # its end removes them
+
+
 def lock_file(paths: Paths, role: str) -> Path:
     return paths.runtime / f"{role}.lock"
 

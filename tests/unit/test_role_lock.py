@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.bus.role_lock import holder_of, holds_lock, lock_file, sole_process
+from shared.bus.role_lock import holder_of, holds_lock, lock_file, remove_unheld, sole_process
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 
@@ -67,6 +67,15 @@ def test_the_file_is_private_and_gone_after_a_clean_end(paths: Paths) -> None:
         assert mine.pid == os.getpid()
         assert 0 <= time.monotonic() - mine.started_ms / 1000 < 60
     assert list(paths.runtime.iterdir()) == []
+
+
+def test_what_killed_processes_left_is_removed_and_a_living_one_keeps_its_place(paths: Paths) -> None:
+    with holder(paths) as first:
+        first.kill()
+        first.wait()
+        with sole_process(paths, "verifier"):
+            remove_unheld(paths)
+            assert list(paths.runtime.iterdir()) == [lock_file(paths, "verifier")]
 
 
 def test_a_killed_holder_leaves_its_place_free(paths: Paths) -> None:
