@@ -5,7 +5,7 @@ pace of the answers can tell. A window is some passes; its pace is the mean time
 Windows with the other choice are interspersed, at first soon, then more and more rarely, and each is compared
 with the window before it, because texts and loads change.
 
-    off off off off ON off off off off …        does not pay: one window in 16, 32, … 128
+    off off off off ON off off off off …        does not pay: one window in 32, 64, 128
     on  on  on  on OFF on  on  on  on  …        pays
 
 A trial of the model ends early when the answers become slower because the passes do, which is soon clear.
@@ -19,8 +19,8 @@ from collections import deque
 WINDOW = 32  # commits of answers a window has
 _EARLY = 8  # are enough for a trial that is clearly slower
 _CLEARLY = math.log(1.2)
-_FIRST = 4  # windows before a trial when nothing is sure
-_SOONEST = 16  # windows between two trials that agree
+_FIRST = 8  # windows before a trial when nothing is sure
+_SOONEST = 32  # windows between two trials that agree
 _LATEST = {True: 32, False: 128}  # at most, by what is usual: a trial of what does not pay costs more
 _COMPARISONS = 4  # kept
 _SPREAD = 0.2  # of the logarithm of a comparison, before there is evidence
