@@ -28,9 +28,8 @@ std::vector<Seen> seen_behind(std::span<const TextSource> sources, std::span<con
   for (const TextSource& source : sources) {
     const size_t n = source.index->find(query, 1, found);
     for (const ContextMatch& match : std::span(found).first(n)) {
-      const auto document = static_cast<size_t>(match.document);
-      const float kin = document < source.kinship.size() ? source.kinship[document] : 0.0f;
-      seen.push_back({source.index->token(match.place), match.length, kStranger + kin});
+      seen.push_back(
+          {source.index->token(match.place), match.length, kStranger + source.kin(match.document)});
     }
   }
   std::ranges::sort(seen, {}, &Seen::token);

@@ -72,9 +72,7 @@ void TextDraft::vote(std::span<const TextSource> sources, std::span<const int32_
   for (const TextSource& source : sources) {
     const size_t n = source.index->find(query, 1, found);
     for (const ContextMatch& match : std::span(found).first(n)) {
-      const auto document = static_cast<size_t>(match.document);
-      const float kinship = document < source.kinship.size() ? source.kinship[document] : 0.0f;
-      votes_.push_back({source.index, match.place, match.length, source.id, kinship});
+      votes_.push_back({source.index, match.place, match.length, source.id, source.kin(match.document)});
     }
   }
   std::ranges::sort(votes_, [](const Vote& a, const Vote& b) {

@@ -12,6 +12,12 @@ namespace ringline {
 
 // A text to draft from. `kinship[i]`: how much its document i is worth here, 0 to 1; `id` names it in nodes.
 struct TextSource {
+  // Of a document that is newer than `kinship`: none.
+  float kin(int32_t document) const {
+    const auto i = static_cast<size_t>(document);
+    return i < kinship.size() ? kinship[i] : 0.0f;
+  }
+
   const ContextIndex* index;
   std::span<const float> kinship;
   int32_t id;
