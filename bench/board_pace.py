@@ -16,19 +16,16 @@ import time
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from bench.known_answers import KnownAnswers
+from bench.known_answers import KnownAnswers, followed, replacing_model
 from bench.replayed_nodes import Ids, ReplayedNodes
 from bench.traces import Trace, read_cached
 from bench.watched_verifier import watch
 from services.verifier import app, engine, loop
 from services.verifier.sequences import Sequence
-from shared.bus.messages import SeqOpen
 from shared.config.service import run_service
-from shared.config.settings import Paths
 from shared.model.open import ModelFile, open_model
 from shared.native import SequenceView
 
@@ -91,22 +88,12 @@ def simulate(trace: Trace, unit_s: float, curve: tuple[float, ...]) -> None:
     """Put the simulated target in the place of the model, in this process."""
     answers = KnownAnswers(trace)
 
-    class Followed(Sequence):
-        def __init__(self, snapshot: SeqOpen, *arguments: Any) -> None:
-            super().__init__(snapshot, *arguments)
-            answers.opened(snapshot, self.view)
-
-    class TargetFile(ModelFile):
-        def load(self, *_: object) -> Any:
-            return Target(self.info.spec["n_vocab"], self.info.stop_tokens[0], answers, unit_s, curve)
-
-    def open_target(name: str, paths: Paths) -> TargetFile:
-        file = open_model(name, paths)
-        return TargetFile(file.info, file.place, file.directory, file.report)
+    def load(file: ModelFile) -> Target:
+        return Target(file.info.spec["n_vocab"], file.info.stop_tokens[0], answers, unit_s, curve)
 
     vars(engine)["Scratch"] = TargetScratch
-    vars(loop)["Sequence"] = Followed
-    vars(app)["open_model"] = open_target
+    vars(loop)["Sequence"] = followed(Sequence, answers)
+    vars(app)["open_model"] = replacing_model(open_model, load)
 
 
 def main() -> None:

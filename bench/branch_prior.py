@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import argparse
 import math
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bench.command import Report, model_options, print_report
 from bench.greedy import CHUNK
+from bench.private_pool import private_view
 from bench.retrieval import HISTORY, opened
 from bench.traces import Trace, Traced, progress, trace_of
 from bench.workloads import load_workload
@@ -28,9 +27,9 @@ from services.draft.history import Answer, History
 from services.draft.plant import Plant
 from services.draft.prior import BranchPrior, reorder
 from shared.config.settings import Paths
-from shared.kv import blocks_of
 from shared.model.open import open_model
-from shared.native import BLOCK_TOKENS, KvPool, Model, Scratch, SequenceView
+from shared.native import BLOCK_TOKENS, Model, Scratch
+from shared.sampling import likeliest_logq
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.5, 0.7, 1.0)
 _UNLIKELY = 1e-4  # stands for the probability of a token that is not among the candidates
@@ -68,12 +67,8 @@ class Drafter:
     """The draft model behind known texts. What two prompts begin with is computed once."""
 
     def __init__(self, model: Model, longest: int) -> None:
-        count = blocks_of(longest) + 1
-        pool = KvPool(mmap.mmap(-1, count * KvPool.block_bytes([model.plane])), count, [model.plane])
-        slots = count * BLOCK_TOKENS
         self._scratch = Scratch(model, CHUNK, CHUNK)
-        self._view = SequenceView(pool, 0, 0, slots, slots)
-        self._view.set_blocks(0, np.arange(count, dtype=np.int32))
+        self._view = private_view(model, longest + BLOCK_TOKENS)
         self._known: list[int] = []
 
     def behind(self, prompt: list[int], answer: list[int]) -> list[Likely]:
@@ -95,7 +90,7 @@ class Drafter:
         self._scratch.forward(
             [self._view], np.zeros_like(path), np.array(tokens, np.int32), path - 1, outputs
         )
-        rows = [_likeliest(row) for row in self._scratch.logits()] if wanted else []
+        rows = [likeliest_logq(row, CANDIDATES) for row in self._scratch.logits()] if wanted else []
         self._scratch.commit(self._view, path)
         return iter(rows)
 
@@ -135,13 +130,6 @@ def _judge_one(item: Traced, plant: Plant, drafter: Drafter, part: Part) -> None
         for weight, judged in part.judged.items():
             judged.add(reorder(ids, logq, known, weight), token)
         prior.advance([token])
-
-
-def _likeliest(row: NDArray[np.float32]) -> Likely:
-    top = float(row.max())
-    log_sum = top + math.log(float(np.exp(row - top).sum(dtype=np.float64)))
-    ids: list[int] = np.argsort(-row, kind="stable")[:CANDIDATES].tolist()
-    return ids, [float(row[i]) - log_sum for i in ids]
 
 
 def _table(report: Report) -> str:

@@ -27,14 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.draft_trace import Likely, Replay, read_replay
-from bench.known_answers import KnownAnswers
+from bench.known_answers import KnownAnswers, followed, replacing_model
 from bench.replayed_nodes import Ids, ReplayedNodes
 from services.draft import app, cpu_model
 from services.draft.cpu_model import CpuDrafter
 from services.draft.sequences import DraftSequence
-from shared.bus.messages import SeqOpen
 from shared.config.service import run_service
-from shared.config.settings import Paths
 from shared.model.open import ModelFile, open_model
 from shared.native import SequenceView
 
@@ -117,28 +115,18 @@ def simulate(replay: Replay, pace: Callable[[], float]) -> Counts:
     """Put the simulated device in the place of the draft model, in this process."""
     answers, counts = KnownAnswers(replay.trace), Counts()
 
-    class Followed(DraftSequence):
-        def __init__(self, snapshot: SeqOpen, *arguments: Any) -> None:
-            super().__init__(snapshot, *arguments)
-            answers.opened(snapshot, self.view)
-
     class CountedDrafter(CpuDrafter):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             counts.drafter = self
 
-    class DeviceFile(ModelFile):
-        def load(self, *_: object) -> Any:
-            return Device(self.info.spec["n_vocab"], replay, answers, pace, counts)
+    def load(file: ModelFile) -> Device:
+        return Device(file.info.spec["n_vocab"], replay, answers, pace, counts)
 
-    def open_device(name: str, paths: Paths) -> DeviceFile:
-        file = open_model(name, paths)
-        return DeviceFile(file.info, file.place, file.directory, file.report)
-
-    vars(app)["_contends"] = lambda _: False  # a device takes no core from the verifier
+    vars(app)["_contends"] = lambda *_: False  # a device takes no core from the verifier
     vars(cpu_model)["Scratch"] = DeviceScratch
-    vars(cpu_model)["DraftSequence"] = Followed
-    vars(app)["open_model"] = open_device
+    vars(cpu_model)["DraftSequence"] = followed(DraftSequence, answers)
+    vars(app)["open_model"] = replacing_model(open_model, load)
     vars(app)["CpuDrafter"] = CountedDrafter
     return counts
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
@@ -20,11 +19,12 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from bench.greedy import CHUNK
+from bench.private_pool import private_view
 from bench.traces import Trace, Traced, digest_of, progress, read_cached, write_whole
 from shared.config.settings import Paths
-from shared.kv import blocks_of
 from shared.model.open import ModelFile
-from shared.native import BLOCK_TOKENS, KvPool, Model, Scratch, SequenceView
+from shared.native import BLOCK_TOKENS, Model, Scratch
+from shared.sampling import likeliest_logq
 
 WIDTH = 3  # likeliest tokens that are kept of a prediction
 STEPS = 10  # predictions behind a position at most
@@ -45,12 +45,10 @@ class Predictions:
 
     def after(self, i: int, path: Path, truth: list[int]) -> Likely | None:
         """The prediction behind i answer tokens and a path; None when it was not computed."""
-        known = 0
-        while known < len(path) and i < len(truth) and path[known] == truth[i]:
-            known, i = known + 1, i + 1
-        if known == len(path):
-            return self.answer[i] if i < len(self.answer) else None
-        return self.beside.get(i, {}).get(path[known:])
+        i, off = beside(i, path, truth)
+        if off:
+            return self.beside.get(i, {}).get(off)
+        return self.answer[i] if i < len(self.answer) else None
 
 
 class Predictor:
@@ -60,11 +58,7 @@ class Predictor:
         longest = max(len(item.prompt) + len(item.answer) for item in trace.items)
         self._most = (STEPS + 1) * (max(len(item.answer) for item in trace.items) + 1)
         self._scratch = Scratch(model, self._most + CHUNK, _ROWS)
-        count = blocks_of(longest) + 1
-        pool = KvPool(mmap.mmap(-1, count * KvPool.block_bytes([model.plane])), count, [model.plane])
-        slots = count * BLOCK_TOKENS
-        self._view = SequenceView(pool, 0, 0, slots, slots)
-        self._view.set_blocks(0, np.arange(count, dtype=np.int32))
+        self._view = private_view(model, longest + BLOCK_TOKENS)
         self._prompt: list[int] = []
 
     def predict(self, item: Traced) -> Predictions:
@@ -132,15 +126,7 @@ class Predictor:
 
 def likeliest(row: NDArray[np.float32]) -> Likely:
     """The WIDTH likeliest tokens of a row of logits (the lowest id first among equals)."""
-    row = row.copy()
-    top = float(row.max())
-    log_sum = top + float(np.log(np.exp(row - top).sum(dtype=np.float64)))
-    found: Likely = []
-    for _ in range(WIDTH):
-        token = int(row.argmax())
-        found.append((token, round(float(row[token]) - log_sum, 4)))
-        row[token] = -np.inf
-    return found
+    return [(token, round(logq, 4)) for token, logq in zip(*likeliest_logq(row, WIDTH), strict=True)]
 
 
 def _next_leaf(i: int, truth: list[int], found: Predictions) -> tuple[int, Path] | None:
@@ -152,19 +138,20 @@ def _next_leaf(i: int, truth: list[int], found: Predictions) -> tuple[int, Path]
         score, path = heapq.heappop(heap)
         likely = found.after(i, path, truth)
         if likely is None:
-            return _beside(i, path, truth)
+            at, off = beside(i, path, truth)
+            return (at, off) if off else None  # else it lies behind the answer's end
         for token, logq in likely:
             if score - logq <= -FLOOR:
                 heapq.heappush(heap, (score - logq, (*path, token)))
     return None
 
 
-def _beside(i: int, path: Path, truth: list[int]) -> tuple[int, Path] | None:
-    """Without the tokens that are the answer's; None for what lies behind the answer's end."""
+def beside(i: int, path: Path, truth: list[int]) -> tuple[int, Path]:
+    """Where a path behind i answer tokens leaves the answer, and what is left of it from there on."""
     known = 0
     while known < len(path) and i < len(truth) and path[known] == truth[i]:
         known, i = known + 1, i + 1
-    return (i, path[known:]) if known < len(path) else None
+    return i, path[known:]
 
 
 class Replay:

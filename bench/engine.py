@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import mmap
 import statistics
 import subprocess
 import sys
@@ -25,11 +24,12 @@ import numpy as np
 
 from bench.command import model_options, print_report
 from bench.peer import Peer, PeerMissing
+from bench.private_pool import private_pool
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 from shared.model.catalogue import known
 from shared.model.open import ModelFile, open_model
-from shared.native import BLOCK_TOKENS, KvPool, Model, Scratch, SequenceView, read_bandwidth
+from shared.native import BLOCK_TOKENS, Model, Scratch, SequenceView, read_bandwidth
 
 DECODE_STEPS = 16  # of a round
 PAUSE_S = 0.05  # lets the other side's threads fall asleep
@@ -44,10 +44,8 @@ class Engine:
         self._context = context
         window = -(-(context + most_rows + DECODE_STEPS) // BLOCK_TOKENS) * BLOCK_TOKENS
         slots = window + BLOCK_TOKENS
-        planes = [self.model.plane]
         blocks = slots // BLOCK_TOKENS
-        self._pool = KvPool(mmap.mmap(-1, blocks * KvPool.block_bytes(planes)), blocks, planes)
-        self._view = SequenceView(self._pool, 0, 0, slots, window)
+        self._view = SequenceView(private_pool(self.model, blocks), 0, 0, slots, window)
         self._view.set_blocks(0, np.arange(blocks, dtype=np.int32))
         self._scratch = Scratch(self.model, max(most_rows, 1), 1)
 

@@ -6,16 +6,16 @@ services give, one at a time or not, with drafts or without.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from bench.private_pool import private_pool
 from bench.workloads import Question, Workload
 from services.context.sequence import Ring
 from shared.kv import blocks_of
-from shared.native import BLOCK_TOKENS, KvPool, Model, Scratch, SequenceView
+from shared.native import BLOCK_TOKENS, Model, Scratch, SequenceView
 
 COMPANY = 8  # answers that grow together
 CHUNK = 64  # prompt tokens of a pass, and the longest commit of the services
@@ -45,8 +45,7 @@ class GreedyAnswers:
         self._scratch = Scratch(model, CHUNK, COMPANY)
         longest = max(len(q.tokens) + q.profile.max_tokens for q in workload.questions)
         blocks = (COMPANY + _PREFIXES) * (blocks_of(longest) + 1)
-        planes = [model.plane]
-        self._pool = KvPool(mmap.mmap(-1, blocks * KvPool.block_bytes(planes)), blocks, planes)
+        self._pool = private_pool(model, blocks)
         self._free = list(range(blocks))
         self._shared: dict[str, list[int]] = {}  # full blocks of the profiles' prefixes
 

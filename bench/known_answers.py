@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from bench.traces import Trace, Traced
 from shared.bus.messages import SeqOpen
+from shared.config.settings import Paths
+from shared.model.open import ModelFile
 from shared.native import SequenceView
 
 
@@ -43,3 +46,30 @@ class KnownAnswers:
             return None
         inside = max(0, view.length - len(item.prompt))
         return Place(item, inside, tuple(tokens[len(tokens) - min(ahead, len(tokens)) :]))
+
+
+def followed(kind: type[Any], answers: KnownAnswers) -> type[Any]:
+    """A service's kind of sequence, of which `answers` is told when one is opened."""
+
+    class Followed(kind):  # type: ignore[misc]
+        def __init__(self, snapshot: SeqOpen, *arguments: Any) -> None:
+            super().__init__(snapshot, *arguments)
+            answers.opened(snapshot, self.view)
+
+    return Followed
+
+
+def replacing_model(
+    open_model: Callable[[str, Paths], ModelFile], load: Callable[[ModelFile], Any]
+) -> Callable[[str, Paths], ModelFile]:
+    """`open_model` of files whose model is what `load` makes of them."""
+
+    class ReplacedFile(ModelFile):
+        def load(self, *_: object) -> Any:
+            return load(self)
+
+    def opened(name: str, paths: Paths) -> ReplacedFile:
+        file = open_model(name, paths)
+        return ReplacedFile(file.info, file.place, file.directory, file.report)
+
+    return opened

@@ -6,7 +6,6 @@ import contextlib
 import json
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from bench.memory_limit import MemoryLimit
 from bench.series import Memory, read_memory
+from services.launcher.demo_plant import free_port
 from services.launcher.status import ask_pool, ask_status, missing
 from shared.bus.messages import PoolReply, StatusReply
 from shared.config.errors import RinglineError
@@ -44,7 +44,7 @@ class MqttPlant:
     def __init__(self, data: Path, body: str, limit: MemoryLimit | None = None) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="ringline-"))
         self._memory = _SHARED_MEMORY / self._home.name
-        self._port = _free_port()
+        self._port = free_port()
         self._limit = limit
         (self._home / "data").mkdir(mode=0o700)
         for name in ("models", "cache"):
@@ -138,10 +138,3 @@ class MqttPlant:
             self.answers[str(payload["id"])] = payload
         else:
             self.dead.append(payload)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import mmap
 import statistics
 import sys
 import time
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from bench.command import Report, model_options, print_report
+from bench.private_pool import private_pool
 from bench.workloads import Question, Workload, load_workload
 from services.context.sequence import Ring
 from services.draft.history import History
@@ -42,7 +42,7 @@ from shared.config.logging import configure_logging
 from shared.config.settings import Log, Paths, Verifier
 from shared.kv import Attached, blocks_of
 from shared.model.open import ModelFile, open_model
-from shared.native import KvPool, Model
+from shared.native import Model
 
 HISTORY = 131_072
 
@@ -91,8 +91,7 @@ class World:
         self._numbers = itertools.count(1)
         longest = max(len(q.tokens) + q.profile.max_tokens for q in workload.questions)
         self._each = blocks_of(longest) + 2
-        blocks, planes = company * self._each, [model.plane]
-        pool = KvPool(mmap.mmap(-1, blocks * KvPool.block_bytes(planes)), blocks, planes)
+        pool = private_pool(model, company * self._each)
         limits = Limits.of(Verifier())
         self._engine = TimedEngine(model, limits)
         budget = Budget(PassCost(limits.pass_nodes), Calibration())

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import mmap
 import sys
 from pathlib import Path
 from typing import Any, get_args
@@ -21,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.command import model_options, print_report
+from bench.private_pool import private_view
 from shared.config.errors import RinglineError
 from shared.config.settings import KvFormat, Paths
 from shared.model.open import open_model
-from shared.native import BLOCK_TOKENS, KvPool, Model, Scratch, SequenceView
+from shared.native import Model, Scratch
 
 CHUNK = 512
 SCORED_FROM = 257  # first scored token of a chunk
@@ -39,11 +39,7 @@ class Predictor:
     """Predictions of a model over whole texts of at most `most` tokens, each from an empty context."""
 
     def __init__(self, model: Model, most: int, kv: KvFormat = "f16") -> None:
-        slots = -(-most // BLOCK_TOKENS) * BLOCK_TOKENS
-        blocks, planes = slots // BLOCK_TOKENS, [model.plane]
-        self._pool = KvPool(mmap.mmap(-1, blocks * KvPool.block_bytes(planes, kv)), blocks, planes, kv)
-        self._view = SequenceView(self._pool, 0, 0, slots, slots)
-        self._view.set_blocks(0, np.arange(blocks, dtype=np.int32))
+        self._view = private_view(model, most, kv)
         self._scratch = Scratch(model, PASS, PASS, kv)
 
     def last(self, tokens: Ids, first: int) -> Doubles:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
 import time
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.private_pool import private_pool
 from services.context.sequence import Ring
 from shared.native import BLOCK_TOKENS, KvPool, Model, Scratch, SequenceView
 
@@ -18,19 +18,11 @@ Ids = NDArray[np.int32]
 Floats = NDArray[np.float32]
 
 
-class Blocks:
-    """A pool of one model's K/V, private to this process."""
-
-    def __init__(self, model: Model, count: int) -> None:
-        planes = [model.plane]
-        self.pool = KvPool(mmap.mmap(-1, count * KvPool.block_bytes(planes)), count, planes)
-
-
 class Reader:
-    """Reads through `ring` into the blocks of `table`; shared blocks at its front may be filled already."""
+    """Reads through `ring` into the pool's blocks of `table`; shared ones at its front may be filled."""
 
-    def __init__(self, model: Model, ring: Ring, blocks: Blocks, table: Sequence[int]) -> None:
-        self.view = SequenceView(blocks.pool, 0, ring.sink, ring.capacity, ring.window)
+    def __init__(self, model: Model, ring: Ring, pool: KvPool, table: Sequence[int]) -> None:
+        self.view = SequenceView(pool, 0, ring.sink, ring.capacity, ring.window)
         self.view.set_blocks(0, np.array(table, np.int32))
         self._scratch = Scratch(model, CHUNK, CHUNK)
         self._slots = np.arange(CHUNK, dtype=np.int32)
@@ -60,7 +52,7 @@ class Reader:
 def alone(model: Model, ring: Ring, positions: int) -> Reader:
     """A reader with a pool of its own, as large as it needs for that many positions."""
     count = ring.table_size(positions)
-    return Reader(model, ring, Blocks(model, count), range(count))
+    return Reader(model, ring, private_pool(model, count), range(count))
 
 
 def full_attention(positions: int) -> Ring:

@@ -9,7 +9,6 @@ and one draw for each visited row. Beside it the argmax that a greedy answer tak
 from __future__ import annotations
 
 import argparse
-import mmap
 import sys
 import time
 from collections.abc import Callable
@@ -19,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.command import Report, model_options, print_report
+from bench.private_pool import private_view
 from shared.bus.messages import Sampling
 from shared.config.settings import Paths
 from shared.model.open import ModelFile, open_model
-from shared.native import KvPool, Scratch, SequenceView
+from shared.native import Scratch
 from shared.sampling import History, uniform, warp
 
 TEXT = (
@@ -43,11 +43,7 @@ def rows_of(file: ModelFile, threads: int, isa: str) -> tuple[list[int], NDArray
     """TEXT's tokens, and the logits behind each of them, float32 [n, n_vocab]."""
     tokens = file.tokenizer().encode(TEXT)
     n, model = len(tokens), file.load(threads, isa)
-    blocks = -(-n // 16)
-    planes = [model.plane]
-    pool = KvPool(mmap.mmap(-1, blocks * KvPool.block_bytes(planes)), blocks, planes)
-    view = SequenceView(pool, 0, 0, blocks * 16, blocks * 16)
-    view.set_blocks(0, np.arange(blocks, dtype=np.int32))
+    view = private_view(model, n)
     scratch = Scratch(model, n, n)
     chain, every = np.arange(-1, n - 1, dtype=np.int32), np.arange(n, dtype=np.int32)
     scratch.forward([view], np.zeros(n, np.int32), np.array(tokens, np.int32), chain, every)

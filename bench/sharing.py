@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.reader import CHUNK, Blocks, Ids, Reader
+from bench.private_pool import private_pool
+from bench.reader import CHUNK, Ids, Reader
 from services.context.app import build, describe
 from services.context.models import Pair
 from services.context.sequence import Ring
@@ -123,9 +124,9 @@ def first_tokens(model: Model, rounds: int) -> dict[str, float]:
     """Medians of the time to the first token with the prefix in the pool and without it, in turns."""
     ring = Ring.of(PREFIX, WINDOW, CHUNK)
     size = ring.table_size(PREFIX + ALARM)
-    blocks = Blocks(model, 2 * size)
-    cold = Reader(model, ring, blocks, range(size, 2 * size))
-    warm = Reader(model, ring, blocks, range(size))
+    pool = private_pool(model, 2 * size)
+    cold = Reader(model, ring, pool, range(size, 2 * size))
+    warm = Reader(model, ring, pool, range(size))
     prompt = (1000 + 7 * np.arange(PREFIX + ALARM, dtype=np.int32)) % model.n_vocab
     warm.prompt(prompt)  # leaves the prefix in the first blocks
     seconds: dict[str, list[float]] = {"warm": [], "cold": []}

@@ -19,6 +19,7 @@ from bench.command import Report
 from bench.plant import Plant, Setup, Timed
 from bench.workloads import Question, Workload
 from shared.config.errors import RinglineError
+from shared.config.whole_file import replace_file
 
 PLAIN, OWN, TOGETHER = "plain", "speculating", "together"
 DEVICE_COUNTS = "device.json"
@@ -189,9 +190,7 @@ class Pace:
     def tell(self, token_ms: float) -> None:
         """A plain token takes so long now."""
         self.told.append(self._drafting.pace_ms(token_ms))
-        new = self.file.with_suffix(".new")
-        new.write_text(f"{self.told[-1]:.4f}", encoding="utf-8")
-        new.replace(self.file)
+        replace_file(self.file, f"{self.told[-1]:.4f}".encode())
 
     def command(self, replay: Path, home: Path) -> list[str]:
         options = ["--replay", str(replay), "--pace", str(self.file), "--counts", str(home / DEVICE_COUNTS)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from bench.workloads import Workload
 from shared.config.directories import make_private
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
+from shared.config.whole_file import replace_file
 from shared.model.open import ModelFile
 
 _MOST_BYTES = 256 << 20
@@ -80,10 +80,7 @@ def trace_path(workload: Workload, file: ModelFile, paths: Paths) -> Path:
 def write_whole(path: Path, text: str) -> None:
     """A file of the cache, never half of one."""
     make_private(path.parent, "the cache of the benchmarks")
-    staging = path.with_suffix(".new")
-    with os.fdopen(os.open(staging, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    staging.replace(path)
+    replace_file(path, text.encode())
 
 
 def read_cached(path: Path, kind: type[M]) -> M:

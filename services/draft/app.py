@@ -41,9 +41,10 @@ def main(settings: Settings, stop: Event) -> int:
     plane = info.plane if info is not None else (0, 0, 0)
     pool = partial(attach, settings.paths.memory, "draft", plane, settings.context.kv)
     plant, history = open_plant(settings)
-    worker = _worker(settings, mailbox, bus, plant) if mailbox is not None else None
-    pacing = Pacing(drafting=not _contends(settings))
-    loop = Loop(bus, plant, mailbox, pool, pacing)
+    cpus = plan_for_this_machine(settings)
+    contends = _contends(settings, cpus)
+    worker = _worker(settings, mailbox, bus, plant, cpus.draft, contends) if mailbox is not None else None
+    loop = Loop(bus, plant, mailbox, pool, Pacing(drafting=not contends))
     bus.start()
     if history is not None:
         history.start()
@@ -80,29 +81,35 @@ def _usable_model(settings: Settings) -> ModelInfo | None:
     return None
 
 
-def _worker(settings: Settings, mailbox: Mailbox, bus: BusClient, plant: Plant | None) -> Worker:
+def _worker(
+    settings: Settings,
+    mailbox: Mailbox,
+    bus: BusClient,
+    plant: Plant | None,
+    cpus: tuple[int, ...],
+    contends: bool,
+) -> Worker:
     outbox = Outbox(bus.propose, bus.send, mailbox.writing)
-    cpus = plan_for_this_machine(settings)
 
     def make() -> CpuDrafter:
         options = settings.draft
         file = open_model(settings.models.draft or "", settings.paths)
-        model = file.load(options.threads, options.isa, cpus.draft)
+        model = file.load(options.threads, options.isa, cpus)
         _log.info(
             "draft loaded",
             model=file.info.name,
             isa=model.isa,
             threads=model.threads,
-            cpus=cpus.draft or "any",
+            cpus=cpus or "any",
         )
         context = settings.context
         return CpuDrafter(model, options.depth, context.max_sequences, outbox, context.kv, plant)
 
-    return Worker(make, mailbox, nice=_contends(settings))
+    return Worker(make, mailbox, nice=contends)
 
 
-def _contends(settings: Settings) -> bool:
-    return shares_cores(settings, plan_for_this_machine(settings), len(os.sched_getaffinity(0)))
+def _contends(settings: Settings, cpus: CpuPlan) -> bool:
+    return shares_cores(settings, cpus, len(os.sched_getaffinity(0)))
 
 
 def shares_cores(settings: Settings, cpus: CpuPlan, cores: int) -> bool:

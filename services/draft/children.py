@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from services.draft.prior import Prior, reorder
 from shared.bus.messages import Sampling
-from shared.sampling import warp
+from shared.sampling import likeliest_logq, warp
 from shared.tree import Drawn
 
 WIDTH = 2  # children of a leaf
@@ -38,14 +38,10 @@ def likeliest(logits: Logits, prior: Prior | None = None) -> Children:
     The first is the largest logit (the lowest id among equals); the others only above LEAST_CHILD. With a
     prior they are chosen among the model's CANDIDATES likeliest.
     """
-    top = float(logits.max())
-    log_sum = top + math.log(float(np.exp(logits - top).sum(dtype=np.float64)))
-    near = np.flatnonzero(logits >= top - _NEAR)
-    tokens: list[int] = near[np.argsort(-logits[near], kind="stable")][
-        : CANDIDATES if prior else WIDTH
-    ].tolist()
-    logq = [float(logits[token]) - log_sum for token in tokens]
+    tokens, logq = likeliest_logq(logits, CANDIDATES if prior else WIDTH)
     if prior is not None:
+        near = sum(logits[token] >= logits[tokens[0]] - np.float32(_NEAR) for token in tokens)
+        tokens, logq = tokens[:near], logq[:near]
         tokens, logq = reorder(tokens, logq, prior(tokens))
     n = sum(value >= LEAST_CHILD for value in logq[1:WIDTH])
     return Children(tokens[: 1 + n], logq[: 1 + n])

@@ -21,6 +21,7 @@ from shared.native import ContextIndex
 
 # Of the evidence in shared/native/core/text_draft.hpp, as bench.evidence fits them.
 WEIGHTS = (-0.72, 1.59, 0.91, 0.08, 0.19, 0.45, 0.29, -1.03, 0.42, 0.70, 0.18, 1.29)
+QUERY_TOKENS = 32  # of a sequence's end are compared with texts
 LEARNING_RATE = 0.01  # for each token that was drafted for
 _REACH = 4.0  # how far a weight may move from where it began
 _MOOD = 0.5  # to begin with

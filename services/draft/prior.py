@@ -15,13 +15,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from services.draft.plant import Plant, Relatives, request_of
+from services.draft.plant import QUERY_TOKENS, Plant, Relatives, request_of
 from shared.bus.messages import SeqOpen
 from shared.native import log_prior
 
 WEIGHT = 0.4  # λ
 UNKNOWN = math.log(1 / 4096)  # prior of a token that no text has
-_QUERY = 32  # tokens compared
 
 Prior: TypeAlias = Callable[[Sequence[int]], list[float]]  # log prior of tokens behind one context
 
@@ -31,15 +30,15 @@ class BranchPrior:
 
     def __init__(self, snapshot: SeqOpen, plant: Plant) -> None:
         self._relatives = Relatives(request_of(snapshot), plant)
-        self._recent = snapshot.tokens[-_QUERY:]
+        self._recent = snapshot.tokens[-QUERY_TOKENS:]
 
     def advance(self, tokens: Sequence[int]) -> None:
         """New known tokens."""
-        self._recent = [*self._recent, *tokens][-_QUERY:]
+        self._recent = [*self._recent, *tokens][-QUERY_TOKENS:]
 
     def behind(self, path: Sequence[int]) -> Prior:
         """The prior of what follows the known tokens and `path`."""
-        query = np.array([*self._recent, *path][-_QUERY:], np.int32)
+        query = np.array([*self._recent, *path][-QUERY_TOKENS:], np.int32)
         return lambda tokens: log_prior(self._relatives.sources(), query, np.array(tokens, np.int32))
 
 

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from services.draft.history import ANSWER_TOKENS, Answer
-from services.draft.plant import LEARNING_RATE, Plant, Relatives, TextSource, request_of
+from services.draft.plant import LEARNING_RATE, QUERY_TOKENS, Plant, Relatives, TextSource, request_of
 from shared.bus.messages import SeqOpen, Source
 from shared.native import ContextIndex, TextDraft
 
@@ -24,7 +24,6 @@ NODES = 48  # of a draft
 LONGEST_DRAFT = 24
 OWN_TOKENS = 16_384  # of a sequence that are looked up
 LEAST_LOGQ = math.log(0.02)  # a path less likely than this is not drafted further
-_QUERY = 32  # tokens compared
 
 _MOOD_RATE = 0.12
 _OWN_KINSHIP = np.zeros(1, np.float32)
@@ -40,7 +39,7 @@ class Retrieval:
         prompt = max(snapshot.prompt_len - snapshot.first, 0)
         self._request = request_of(snapshot)
         self._answer = tokens[prompt : prompt + ANSWER_TOKENS]
-        self._recent = np.array(tokens[-_QUERY:], np.int32)
+        self._recent = np.array(tokens[-QUERY_TOKENS:], np.int32)
         self._own = ContextIndex(min(len(tokens) + snapshot.max_tokens, OWN_TOKENS) + 2, 1)
         self._own.begin()
         self._own.extend(np.array(tokens, np.int32))
@@ -60,7 +59,7 @@ class Retrieval:
         for hit in right or [False]:
             self._mood += _MOOD_RATE * (hit - self._mood)
         self._own.extend(new)
-        self._recent = np.concatenate((self._recent, new))[-_QUERY:]
+        self._recent = np.concatenate((self._recent, new))[-QUERY_TOKENS:]
         self._answer += tokens[: ANSWER_TOKENS - len(self._answer)]
 
     def draft(self) -> Tree:

@@ -84,7 +84,7 @@ def write_config(model: str, draft: str | None, data: Path, runtime: Path, memor
         draft=json.dumps(draft or ""),
         threads=min(_THREADS, os.cpu_count() or 1),
         sources=json.dumps(sources),
-        port=_free_port(),
+        port=free_port(),
     )
     for old in [*data.glob("journal.db*"), *data.glob("draft/history-*")]:
         old.unlink()
@@ -94,7 +94,8 @@ def write_config(model: str, draft: str | None, data: Path, runtime: Path, memor
     return path
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of this machine that nobody uses now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -69,7 +69,7 @@ class Budget:
             ((weights[i] * math.exp(s), i) for i, drafts in enumerate(best) for s in drafts.scores),
             key=lambda node: -node[0],
         )
-        n, cost = self._most_for_the_time(offers, ranked[:nodes], chunk)
+        n, cost = self._most_for_the_time(offers, sum(weights), ranked[:nodes], chunk)
         kept = [0] * len(offers)
         for _, i in ranked[:n]:
             kept[i] += 1
@@ -78,11 +78,14 @@ class Budget:
         return Spread(drafts, tokens, cost)
 
     def _most_for_the_time(
-        self, offers: Sequence[Offer], ranked: Sequence[tuple[float, int]], chunk: int
+        self, offers: Sequence[Offer], roots: float, ranked: Sequence[tuple[float, int]], chunk: int
     ) -> tuple[int, float]:
-        """How many of the ranked nodes (weight times probability, index of the offer); the pass's cost."""
+        """How many of the ranked nodes (weight times probability, index of the offer); the pass's cost.
+
+        `roots`: what the tokens behind the roots are worth.
+        """
         curve, attended, least = self.cost.curve, self.cost.attended, 0.0
-        value, rows = float(sum(1 + offer.severity for offer in offers)), len(offers)
+        value, rows = roots, len(offers)
         looks = attended * sum(offer.visible for offer in offers)
         beside = 0.0
         if chunk:

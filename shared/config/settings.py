@@ -83,9 +83,7 @@ class Draft(Section):
     isa: Word = ""
     affinity: Affinity = "auto"
     depth: Annotated[int, Field(ge=1, le=32)] = 5  # tokens the CPU model drafts ahead
-    history_tokens: Annotated[int, Field(ge=0, le=1 << 20)] = (
-        131_072  # of finished answers, kept in paths.data
-    )
+    history_tokens: Annotated[int, Field(ge=0, le=1 << 20)] = 131_072  # of answers, kept in paths.data
     lexicon: FilePath | None = None  # of `ringline lexicon build`; None, in TOML "": none
 
     @field_validator("lexicon", mode="before")

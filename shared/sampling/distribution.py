@@ -66,11 +66,6 @@ class Distribution:
         weights[other.ids] = np.maximum(weights[other.ids] - taken, 0)
         return Distribution(weights)
 
-    def first(self, n: int) -> Distribution:
-        """Of one with `ids`: only its first n tokens."""
-        assert self.ids is not None
-        return self if len(self.ids) <= n else Distribution(self.weights[:n], self.ids[:n])
-
     def _index(self, token: int) -> int | None:
         if self.ids is None:
             return token
