@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.traces import Trace, Traced
-from shared.bus.messages import SeqOpen
+from shared.bus.messages.sequences import SeqOpen
 from shared.config.settings import Paths
 from shared.model.open import ModelFile
 from shared.native import SequenceView

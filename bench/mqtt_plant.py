@@ -23,7 +23,7 @@ from bench.memory_limit import MemoryLimit
 from bench.series import Memory, read_memory
 from services.launcher.demo_plant import free_port
 from services.launcher.status import ask_pool, ask_status, missing
-from shared.bus.messages import PoolReply, StatusReply
+from shared.bus.messages.status import PoolReply, StatusReply
 from shared.config.errors import RinglineError
 from shared.config.load import load_settings
 

@@ -37,7 +37,9 @@ from services.verifier.loop import Loop
 from shared.bus.client import BusClient
 from shared.bus.codec import decode, encode
 from shared.bus.events import Joined
-from shared.bus.messages import Commit, Message, Proposal, SeqClose, SeqOpen, SeqState, Welcome
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Welcome
+from shared.bus.messages.sequences import Commit, Proposal, SeqClose, SeqOpen, SeqState
 from shared.config.logging import configure_logging
 from shared.config.settings import Log, Paths, Verifier
 from shared.kv import Attached, blocks_of

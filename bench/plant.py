@@ -20,16 +20,9 @@ from bench.workloads import Question, Workload
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import (
-    Finished,
-    Hello,
-    RegisterProfile,
-    Rejected,
-    StatusReply,
-    StatusRequest,
-    Submit,
-    Tokens,
-)
+from shared.bus.messages.joining import Hello
+from shared.bus.messages.requests import Finished, RegisterProfile, Rejected, Submit, Tokens
+from shared.bus.messages.status import StatusReply, StatusRequest
 from shared.config.errors import RinglineError
 from shared.config.load import config_hash, load_settings
 

@@ -25,7 +25,7 @@ from services.draft.lexicon import Lexicon
 from services.draft.plant import Plant
 from services.draft.retrieval import Retrieval, Tree
 from services.verifier.cost import PassCost
-from shared.bus.messages import SeqOpen
+from shared.bus.messages.sequences import SeqOpen
 from shared.config.settings import Paths
 from shared.lexicon import read_lexicon
 from shared.model.open import ModelFile, open_model

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bench.command import Report, model_options, print_report
 from bench.private_pool import private_view
-from shared.bus.messages import Sampling
+from shared.bus.messages.requests import Sampling
 from shared.config.settings import Paths
 from shared.model.open import ModelFile, open_model
 from shared.native import Scratch

@@ -24,7 +24,10 @@ from services.context.app import build, describe
 from services.context.models import Pair
 from services.context.sequence import Ring
 from services.context.sessions import Sessions
-from shared.bus.messages import Commit, Message, RegisterProfile, Role, SeqOpen, Submit
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Role
+from shared.bus.messages.requests import RegisterProfile, Submit
+from shared.bus.messages.sequences import Commit, SeqOpen
 from shared.config.settings import Settings
 from shared.kv import open_segment
 from shared.model.open import ModelFile, ModelInfo

@@ -46,7 +46,7 @@ from bench.speculation_sides import (
 from bench.speculation_table import table
 from bench.traces import trace_of, trace_path
 from bench.workloads import NAMES, Workload, load_workload
-from shared.bus.messages import Sampling
+from shared.bus.messages.requests import Sampling
 from shared.config.errors import RinglineError
 from shared.config.logging import configure_logging
 from shared.config.settings import Log, Paths

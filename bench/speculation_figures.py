@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bench.plant import Timed
-from shared.bus.messages import Source
+from shared.bus.messages.sequences import Source
 
 DEPTHS = 12  # deeper nodes are counted with these
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from services.gateway.alarm import Alarm, parse_alarm
 from services.gateway.prompt import Prompter
-from shared.bus.messages import GREEDY, Sampling
+from shared.bus.messages.requests import GREEDY, Sampling
 from shared.config.settings import Profile, Settings
 from shared.model.open import ModelFile
 

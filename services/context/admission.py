@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.context.limits import Limits
 from services.context.profiles import Profile
-from shared.bus.messages import Submit
+from shared.bus.messages.requests import Submit
 
 
 def refusal(submit: Submit, profile: Profile | None, limits: Limits, pool_blocks: int) -> str | None:

@@ -20,7 +20,8 @@ from services.context.recovery import recover
 from services.context.sessions import Sessions
 from services.context.writers import Writers
 from shared.bus.endpoints import Endpoints, socket_file
-from shared.bus.messages import Message, Role
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Role
 from shared.bus.server import BusServer
 from shared.config.errors import RinglineError
 from shared.config.load import config_hash

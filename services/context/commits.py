@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.context.limits import Limits
 from services.context.sequence import Sequence
-from shared.bus.messages import Commit
+from shared.bus.messages.sequences import Commit
 
 
 def commit_error(sequence: Sequence, commit: Commit, limits: Limits) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from shared.bus.messages import Hello, Refused
+from shared.bus.messages.joining import Hello, Refused
 from shared.config.errors import RinglineError
 from shared.config.settings import KvFormat, Settings
 from shared.kv import describe_plane

@@ -13,7 +13,7 @@ from services.context.prefix_cache import Chain, Entry
 from services.context.profiles import Profile
 from services.context.sequence import UNOPENED, Sequence
 from services.context.waiting import Waiting
-from shared.bus.messages import StreamAppend
+from shared.bus.messages.requests import StreamAppend
 
 
 def plain(ledger: Ledger, waiting: Waiting, profile: Profile, now: float) -> tuple[Sequence, list[Entry]]:

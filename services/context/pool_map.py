@@ -8,7 +8,7 @@ from services.context.ledger import Ledger
 from services.context.sequence import Sequence
 from services.context.sessions import Sessions
 from services.context.status import cache_status
-from shared.bus.messages import PoolReply, PoolSequence
+from shared.bus.messages.status import PoolReply, PoolSequence
 from shared.kv import Segment, describe_plane
 
 

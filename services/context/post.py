@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import structlog
 
-from shared.bus.messages import Message, Rejected, Role, SeqClose
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Role
+from shared.bus.messages.requests import Rejected
+from shared.bus.messages.sequences import SeqClose
 
 _WRITERS: tuple[Role, ...] = ("verifier", "draft")
 

@@ -20,7 +20,7 @@ import structlog
 
 from services.context.ledger import Ledger
 from services.context.sequence import UNOPENED, Ring, Sequence
-from shared.bus.messages import RegisterProfile
+from shared.bus.messages.requests import RegisterProfile
 from shared.config.settings import MAX_PROFILES
 
 _NO_SLOT = -1

@@ -11,20 +11,10 @@ from services.context.sessions import Sessions
 from services.context.status import status_reply
 from services.context.writers import Writers
 from shared.bus.events import PeerJoined, PeerLost
-from shared.bus.messages import (
-    Cancel,
-    Commit,
-    CommitFailed,
-    Message,
-    PlaneFilled,
-    PoolRequest,
-    RegisterProfile,
-    SeqReleased,
-    StatusRequest,
-    StreamAppend,
-    StreamClose,
-    Submit,
-)
+from shared.bus.messages.fields import Message
+from shared.bus.messages.requests import Cancel, RegisterProfile, StreamAppend, StreamClose, Submit
+from shared.bus.messages.sequences import Commit, CommitFailed, PlaneFilled, SeqReleased
+from shared.bus.messages.status import PoolRequest, StatusRequest
 from shared.bus.server import Peer
 from shared.config.sparse_log import SparseWarning
 from shared.kv import Segment

@@ -25,7 +25,8 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.context.sequence import Sequence
-from shared.bus.messages import Sampling, StopStrings
+from shared.bus.messages.fields import StopStrings
+from shared.bus.messages.requests import Sampling
 
 _HEAD = struct.Struct("=IIQ")
 _FIELD_BYTES = 6144  # every field but the block table, at its longest

@@ -6,7 +6,9 @@ from typing import get_args
 
 from services.context.sequence import Sequence
 from services.context.waiting import Waiting
-from shared.bus.messages import Accepted, Finished, FinishReason, Message, SeqState, Tokens
+from shared.bus.messages.fields import Message
+from shared.bus.messages.requests import Accepted, Finished, FinishReason, Tokens
+from shared.bus.messages.sequences import SeqState
 
 
 def state(sequence: Sequence, tokens: list[int], first_block: int) -> SeqState:

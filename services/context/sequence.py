@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from services.context.prefix_cache import Chain
-from shared.bus.messages import GREEDY, Sampling, SeqOpen
+from shared.bus.messages.requests import GREEDY, Sampling
+from shared.bus.messages.sequences import SeqOpen
 from shared.kv import blocks_of
 from shared.native import BLOCK_TOKENS
 

@@ -18,14 +18,8 @@ from services.context.replies import finished, finished_waiting, replay, state
 from services.context.sequence import Sequence
 from services.context.streams import Streams
 from services.context.waiting import Waiting
-from shared.bus.messages import (
-    Commit,
-    FinishReason,
-    RegisterProfile,
-    SeqClose,
-    Submit,
-    Tokens,
-)
+from shared.bus.messages.requests import FinishReason, RegisterProfile, Submit, Tokens
+from shared.bus.messages.sequences import Commit, SeqClose
 
 _FAILED_RETRY_S = 5.0
 

@@ -8,7 +8,7 @@ import time
 from services.context.ledger import Ledger
 from services.context.sequence import Sequence
 from services.context.sessions import Sessions
-from shared.bus.messages import CacheStatus, SequenceStatus, ServiceStatus, StatusReply
+from shared.bus.messages.status import CacheStatus, SequenceStatus, ServiceStatus, StatusReply
 from shared.bus.server import Peer
 from shared.kv import Segment
 

@@ -22,7 +22,8 @@ from services.context.ledger import Ledger
 from services.context.post import Post
 from services.context.profiles import Profile, Profiles
 from services.context.sequence import Sequence
-from shared.bus.messages import SeqAppend, StreamAppend, StreamAppended, StreamRefused
+from shared.bus.messages.requests import StreamAppend, StreamAppended, StreamRefused
+from shared.bus.messages.sequences import SeqAppend
 from shared.kv import blocks_of
 
 SILENT_S = 60.0  # shorter pauses do not cost a stream its place, whatever finds none

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from services.context.sequence import Sequence
-from shared.bus.messages import Submit
+from shared.bus.messages.requests import Submit
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Protocol
 import structlog
 
 from services.context.sessions import Sessions
-from shared.bus.messages import Message, SeqClose
+from shared.bus.messages.fields import Message
+from shared.bus.messages.sequences import SeqClose
 from shared.kv.locks import Writer
 
 _log = structlog.get_logger()

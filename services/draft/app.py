@@ -18,7 +18,7 @@ from services.draft.plant import Plant, open_plant
 from services.draft.worker import Worker
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
-from shared.bus.messages import Hello
+from shared.bus.messages.joining import Hello
 from shared.config.cpus import CpuPlan, plan_for_this_machine
 from shared.config.errors import RinglineError
 from shared.config.load import config_hash

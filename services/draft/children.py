@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.draft.prior import Prior, reorder
-from shared.bus.messages import Sampling
+from shared.bus.messages.requests import Sampling
 from shared.sampling import likeliest_logq, warp
 from shared.tree import Drawn
 

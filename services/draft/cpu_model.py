@@ -25,7 +25,7 @@ from services.draft.children import Children, drawn, likeliest
 from services.draft.mailbox import Item
 from services.draft.plant import Plant
 from services.draft.sequences import DraftSequence, Leaf, turn
-from shared.bus.messages import Draw, PlaneFilled, Proposal, SeqAppend, SeqClose, SeqOpen, SeqState
+from shared.bus.messages.sequences import Draw, PlaneFilled, Proposal, SeqAppend, SeqClose, SeqOpen, SeqState
 from shared.config.settings import KvFormat
 from shared.kv import DRAFT_PLANE
 from shared.native import KvPool, Model, Scratch

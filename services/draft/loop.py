@@ -15,7 +15,8 @@ from services.draft.plant import Plant
 from services.draft.retrieval import Retrieval
 from shared.bus.client import BusClient
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import Message, Proposal, SeqAppend, SeqClose, SeqOpen, SeqReleased, SeqState
+from shared.bus.messages.fields import Message
+from shared.bus.messages.sequences import Proposal, SeqAppend, SeqClose, SeqOpen, SeqReleased, SeqState
 from shared.kv import Attached, LatePool
 
 IDLE_S = 0.2  # how long an idle loop sleeps before it looks at its stop event

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Condition
 from typing import TypeAlias
 
-from shared.bus.messages import SeqAppend, SeqClose, SeqOpen, SeqState
+from shared.bus.messages.sequences import SeqAppend, SeqClose, SeqOpen, SeqState
 from shared.native import KvPool
 
 MOST_BEHIND = 512  # tokens that a sequence may be behind with while the reader is paused; then it is given up

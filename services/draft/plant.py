@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from services.draft.history import REQUEST_TOKENS, History
 from services.draft.history_file import HistoryFile
 from services.draft.lexicon import Lexicon
-from shared.bus.messages import SeqOpen, Source
+from shared.bus.messages.sequences import SeqOpen, Source
 from shared.config.errors import RinglineError
 from shared.config.settings import Settings
 from shared.lexicon import read_lexicon

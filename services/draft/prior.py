@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from services.draft.plant import QUERY_TOKENS, Plant, Relatives, request_of
-from shared.bus.messages import SeqOpen
+from shared.bus.messages.sequences import SeqOpen
 from shared.native import log_prior
 
 WEIGHT = 0.4  # λ

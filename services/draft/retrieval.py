@@ -17,7 +17,7 @@ import numpy as np
 
 from services.draft.history import ANSWER_TOKENS, Answer
 from services.draft.plant import LEARNING_RATE, QUERY_TOKENS, Plant, Relatives, TextSource, request_of
-from shared.bus.messages import SeqOpen, Source
+from shared.bus.messages.sequences import SeqOpen, Source
 from shared.native import ContextIndex, TextDraft
 
 NODES = 48  # of a draft

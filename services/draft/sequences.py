@@ -17,7 +17,7 @@ import numpy as np
 from services.draft.children import Children
 from services.draft.plant import Plant
 from services.draft.prior import BranchPrior, Prior
-from shared.bus.messages import SeqAppend, SeqOpen, SeqState, Source
+from shared.bus.messages.sequences import SeqAppend, SeqOpen, SeqState, Source
 from shared.native import KvPool, SequenceView
 from shared.sampling import History
 from shared.tree import Node, TokenTrie

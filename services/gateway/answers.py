@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.gateway.alarm import Alarm, AlarmId
-from shared.bus.messages import Finished
+from shared.bus.messages.requests import Finished
 
 DEAD_LETTER_BYTES = 4096  # of the payload that are shown
 _REASON_CHARS = 500

@@ -32,7 +32,9 @@ from services.gateway.routes import RouteTable
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import Hello, Message, StreamAppended, StreamRefused
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Hello
+from shared.bus.messages.requests import StreamAppended, StreamRefused
 from shared.config.load import config_hash
 from shared.config.settings import Settings
 from shared.model.open import open_model

@@ -22,7 +22,8 @@ from services.gateway.dedupe import Arrival, digest
 from services.gateway.journal import Entry, Journal, JournalFull, State
 from services.gateway.journal_lines import Line
 from services.gateway.prompt import Prompter
-from shared.bus.messages import Message, StreamAppend, StreamAppended, StreamClose, StreamRefused
+from shared.bus.messages.fields import Message
+from shared.bus.messages.requests import StreamAppend, StreamAppended, StreamClose, StreamRefused
 from shared.config.settings import Profile, Settings
 
 IN_FLIGHT = 8  # streams with an append under way

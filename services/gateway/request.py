@@ -8,7 +8,7 @@ from services.gateway.alarm import Alarm, AlarmId
 from services.gateway.answers import Timing
 from services.gateway.journal import Waiting
 from services.gateway.stops import AnswerDecoder
-from shared.bus.messages import Submit
+from shared.bus.messages.requests import Submit
 
 
 @dataclass(slots=True)

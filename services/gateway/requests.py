@@ -19,7 +19,8 @@ from services.gateway.prompt import Prompter
 from services.gateway.request import Request
 from services.gateway.sampling import sampling_for
 from services.gateway.stops import AnswerDecoder
-from shared.bus.messages import Accepted, Finished, Message, RegisterProfile, Rejected, Submit, Tokens
+from shared.bus.messages.fields import Message
+from shared.bus.messages.requests import Accepted, Finished, RegisterProfile, Rejected, Submit, Tokens
 from shared.config.errors import RinglineError
 from shared.config.quote import one_line
 from shared.config.settings import Profile, Settings

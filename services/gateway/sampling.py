@@ -6,7 +6,7 @@ import hashlib
 import json
 
 from services.gateway.alarm import Alarm
-from shared.bus.messages import Sampling
+from shared.bus.messages.requests import Sampling
 from shared.config.settings import Profile
 
 _SEED_BITS = 53  # of a whole number that every reader of JSON keeps

@@ -23,7 +23,7 @@ from services.launcher.status import EXPECTED, NotAlive, ask_pool, ask_status, m
 from services.launcher.supervisor import Supervisor
 from services.launcher.watchdog import Watchdog
 from shared.bus.endpoints import Endpoints
-from shared.bus.messages import StatusReply
+from shared.bus.messages.status import StatusReply
 from shared.config.errors import RinglineError
 from shared.config.load import load_settings
 from shared.config.service import EXIT_REFUSED

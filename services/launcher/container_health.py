@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from services.launcher.hang import CONTEXT, why_hung
-from shared.bus.messages import StatusReply
+from shared.bus.messages.status import StatusReply
 from shared.bus.role_lock import Holder, heard_file, holder_of, holds_lock
 from shared.config.settings import Paths, Settings
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from services.launcher.process_table import processes
 from services.launcher.status import ask_status, missing
 from services.launcher.supervisor import Supervisor
-from shared.bus.messages import StatusReply
+from shared.bus.messages.status import StatusReply
 from shared.config.errors import RinglineError
 from shared.config.load import load_settings
 from shared.config.settings import Paths, Settings

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from services.launcher.demo_alarms import AlarmBook, DemoAlarm
-from shared.bus.messages import StatusReply
+from shared.bus.messages.status import StatusReply
 
 
 def finished_answer(alarm: DemoAlarm) -> RenderableType:

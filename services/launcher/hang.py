@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from shared.bus.messages import StatusReply
+from shared.bus.messages.status import StatusReply
 
 START_S = 900.0  # until it is first heard: the model may have to be re-laid for the CPU
 BUSY_S = 300.0  # in one step: the longest pass of the largest model takes a fraction of that

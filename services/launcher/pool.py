@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from shared.bus.messages import PoolReply
+from shared.bus.messages.status import PoolReply
 
 
 def show_pool(reply: PoolReply, console: Console) -> None:

@@ -13,15 +13,9 @@ from rich.text import Text
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints, socket_file
 from shared.bus.events import Joined
-from shared.bus.messages import (
-    Hello,
-    Message,
-    PoolReply,
-    PoolRequest,
-    ServiceStatus,
-    StatusReply,
-    StatusRequest,
-)
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Hello
+from shared.bus.messages.status import PoolReply, PoolRequest, ServiceStatus, StatusReply, StatusRequest
 from shared.config.errors import RinglineError
 from shared.config.settings import Settings
 

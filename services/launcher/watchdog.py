@@ -11,7 +11,8 @@ from services.launcher.status import EXPECTED
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import BusRefused, Joined
-from shared.bus.messages import Hello, StatusReply, StatusRequest
+from shared.bus.messages.joining import Hello
+from shared.bus.messages.status import StatusReply, StatusRequest
 
 _ASK_S = 2.0
 _REFUSED_S = 30.0  # when context has no room for one more that asks

@@ -19,7 +19,7 @@ from services.verifier.engine import Engine
 from services.verifier.loop import Loop
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
-from shared.bus.messages import Hello
+from shared.bus.messages.joining import Hello
 from shared.config.cpus import plan_for_this_machine
 from shared.config.load import config_hash
 from shared.config.settings import Settings

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from services.verifier.acceptance import Rule, Verdict, accept_ratio, walk
 from services.verifier.stops import StopStrings, TokenBytes
-from shared.bus.messages import SeqOpen
+from shared.bus.messages.sequences import SeqOpen
 from shared.sampling import Distribution, History, Uniforms, uniform, warp
 from shared.tree import Node, Selection, Try
 

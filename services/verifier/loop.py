@@ -16,10 +16,10 @@ from services.verifier.sequences import Sequence
 from services.verifier.tally import Tally
 from shared.bus.client import BusClient
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import (
+from shared.bus.messages.fields import Message
+from shared.bus.messages.sequences import (
     Commit,
     CommitFailed,
-    Message,
     Proposal,
     SeqAppend,
     SeqClose,

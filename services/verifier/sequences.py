@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from services.verifier.acceptance import Verdict
 from services.verifier.deferral import Patience, Wait
 from services.verifier.judge import Judge
-from shared.bus.messages import SeqAppend, SeqOpen, SeqState
+from shared.bus.messages.sequences import SeqAppend, SeqOpen, SeqState
 from shared.native import KvPool, SequenceView
 from shared.tree import TokenTrie
 

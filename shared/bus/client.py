@@ -28,7 +28,9 @@ from shared.bus.codec import ProtocolError, decode, encode
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import BusRefused, Joined, Lost
 from shared.bus.inbox import Inbox
-from shared.bus.messages import Goodbye, Heartbeat, Hello, Message, Proposal, Refused, Welcome
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Goodbye, Heartbeat, Hello, Refused, Welcome
+from shared.bus.messages.sequences import Proposal
 from shared.bus.sockets import (
     CONTROL_QUEUE,
     HEARTBEAT_S,

@@ -16,7 +16,8 @@ from typing import Any, Final
 import msgpack
 from pydantic import ValidationError
 
-from shared.bus import messages as m
+from shared.bus.messages import joining, requests, sequences, status
+from shared.bus.messages.fields import Message
 from shared.config.errors import RinglineError
 from shared.config.quote import one_line
 
@@ -24,41 +25,41 @@ MAX_FRAME: Final = 2 << 20
 MAX_SMALL: Final = 64 << 10
 _MAX_ITEMS: Final = 1 << 18
 
-_TYPES: Final[dict[int, type[m.Message]]] = {
-    1: m.Hello,
-    2: m.Welcome,
-    3: m.Refused,
-    4: m.Heartbeat,
-    5: m.Goodbye,
-    16: m.RegisterProfile,
-    17: m.Submit,
-    18: m.Cancel,
-    19: m.Accepted,
-    20: m.Rejected,
-    21: m.Tokens,
-    22: m.Finished,
-    23: m.StreamAppend,
-    24: m.StreamClose,
-    25: m.StreamAppended,
-    26: m.StreamRefused,
-    32: m.SeqOpen,
-    33: m.SeqState,
-    34: m.SeqClose,
-    35: m.Commit,
-    36: m.CommitFailed,
-    37: m.PlaneFilled,
-    38: m.Proposal,
-    39: m.SeqReleased,
-    40: m.SeqAppend,
-    48: m.StatusRequest,
-    49: m.StatusReply,
-    50: m.PoolRequest,
-    51: m.PoolReply,
+_TYPES: Final[dict[int, type[Message]]] = {
+    1: joining.Hello,
+    2: joining.Welcome,
+    3: joining.Refused,
+    4: joining.Heartbeat,
+    5: joining.Goodbye,
+    16: requests.RegisterProfile,
+    17: requests.Submit,
+    18: requests.Cancel,
+    19: requests.Accepted,
+    20: requests.Rejected,
+    21: requests.Tokens,
+    22: requests.Finished,
+    23: requests.StreamAppend,
+    24: requests.StreamClose,
+    25: requests.StreamAppended,
+    26: requests.StreamRefused,
+    32: sequences.SeqOpen,
+    33: sequences.SeqState,
+    34: sequences.SeqClose,
+    35: sequences.Commit,
+    36: sequences.CommitFailed,
+    37: sequences.PlaneFilled,
+    38: sequences.Proposal,
+    39: sequences.SeqReleased,
+    40: sequences.SeqAppend,
+    48: status.StatusRequest,
+    49: status.StatusReply,
+    50: status.PoolRequest,
+    51: status.PoolReply,
 }
 _CODES: Final = {cls: code for code, cls in _TYPES.items()}
 _LARGE: Final = (
-    *(m.RegisterProfile, m.Submit, m.Tokens, m.StreamAppend),
-    *(m.SeqOpen, m.SeqState, m.SeqAppend, m.Commit, m.StatusReply),
+    *(requests.RegisterProfile, requests.Submit, requests.Tokens, requests.StreamAppend),
+    *(sequences.SeqOpen, sequences.SeqState, sequences.SeqAppend, sequences.Commit, status.StatusReply),
 )
 
 
@@ -71,19 +72,19 @@ class UnknownMajorError(ProtocolError):
 
     def __init__(self, major: int) -> None:
         super().__init__(
-            f"a service speaks protocol {major}, this one {m.PROTOCOL_MAJOR}: install the same release"
+            f"a service speaks protocol {major}, this one {joining.PROTOCOL_MAJOR}: install the same release"
         )
         self.major = major
 
 
-def encode(message: m.Message) -> bytes:
+def encode(message: Message) -> bytes:
     """One frame. ProtocolError when it would be larger than its type allows."""
     body: bytes = msgpack.packb(message.model_dump(), use_bin_type=True)
     _check_size(type(message), 1 + len(body))
     return bytes((_CODES[type(message)],)) + body
 
 
-def decode(frame: bytes) -> m.Message:
+def decode(frame: bytes) -> Message:
     """The message in `frame`. ProtocolError for anything else, whatever the bytes are."""
     if len(frame) < 2:
         raise ProtocolError(f"a frame of {len(frame)} bytes is too short")
@@ -92,7 +93,7 @@ def decode(frame: bytes) -> m.Message:
         raise ProtocolError(f"unknown message type {frame[0]}")
     _check_size(cls, len(frame))
     fields = _unpack(memoryview(frame)[1:], cls)
-    if cls is m.Hello:
+    if cls is joining.Hello:
         _check_major(fields.get("protocol_major"))
     try:
         return cls.model_validate(fields)
@@ -102,7 +103,7 @@ def decode(frame: bytes) -> m.Message:
         raise ProtocolError(f"{cls.__name__}.{where}: {one_line(first['msg'], 200)}") from None
 
 
-def _check_size(cls: type[m.Message], size: int) -> None:
+def _check_size(cls: type[Message], size: int) -> None:
     limit = MAX_FRAME if cls in _LARGE else MAX_SMALL
     if size > limit:
         raise ProtocolError(f"{cls.__name__} of {size} bytes is above the limit of {limit}")
@@ -112,11 +113,11 @@ def _check_major(major: object) -> None:
     """Before anything else in a Hello: the rest may have another meaning in another version."""
     if type(major) is not int or major < 0:
         raise ProtocolError("Hello.protocol_major: not a version number")
-    if major != m.PROTOCOL_MAJOR:
+    if major != joining.PROTOCOL_MAJOR:
         raise UnknownMajorError(major)
 
 
-def _unpack(body: memoryview, cls: type[m.Message]) -> dict[Any, Any]:
+def _unpack(body: memoryview, cls: type[Message]) -> dict[Any, Any]:
     try:
         fields = msgpack.unpackb(
             body,

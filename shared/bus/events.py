@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.bus.messages import Refused, Welcome
+from shared.bus.messages.joining import Refused, Welcome
 from shared.config.errors import RinglineError
 
 

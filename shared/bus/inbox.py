@@ -7,7 +7,8 @@ import time
 from collections import deque
 
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import Message, Proposal
+from shared.bus.messages.fields import Message
+from shared.bus.messages.sequences import Proposal
 
 Item = Message | Joined | Lost
 

@@ -16,16 +16,8 @@ import zmq
 from shared.bus.codec import ProtocolError, UnknownMajorError, decode, encode
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import PeerJoined, PeerLost
-from shared.bus.messages import (
-    PROTOCOL_MAJOR,
-    Goodbye,
-    Heartbeat,
-    Hello,
-    Message,
-    Refused,
-    Role,
-    Welcome,
-)
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import PROTOCOL_MAJOR, Goodbye, Heartbeat, Hello, Refused, Role, Welcome
 from shared.bus.sockets import (
     CONTROL_QUEUE,
     HEARTBEAT_S,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.bus.messages import Sampling
+from shared.bus.messages.requests import Sampling
 
 
 class History:

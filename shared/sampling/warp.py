@@ -20,7 +20,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.bus.messages import Sampling
+from shared.bus.messages.requests import Sampling
 from shared.sampling.distribution import Distribution, Ids, Weights
 
 Logits = NDArray[np.float32]

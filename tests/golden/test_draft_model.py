@@ -17,7 +17,7 @@ from services.draft.children import likeliest
 from services.draft.cpu_model import CpuDrafter, Outbox
 from services.draft.mailbox import Item
 from services.draft.sequences import DraftSequence
-from shared.bus.messages import PlaneFilled, Proposal, SeqClose, SeqOpen, SeqState
+from shared.bus.messages.sequences import PlaneFilled, Proposal, SeqClose, SeqOpen, SeqState
 from shared.config.settings import Paths
 from shared.kv import DRAFT_PLANE
 from shared.model.open import open_model

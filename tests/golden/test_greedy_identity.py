@@ -25,7 +25,8 @@ from services.verifier.cost import PassCost
 from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.sequences import Sequence
 from services.verifier.stops import TokenBytes, no_bytes
-from shared.bus.messages import GREEDY, Sampling, SeqOpen, SeqState
+from shared.bus.messages.requests import GREEDY, Sampling
+from shared.bus.messages.sequences import SeqOpen, SeqState
 from shared.config.settings import KvFormat, Paths
 from shared.model.open import ModelFile, open_model
 from shared.native import KvPool, Model

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from services.verifier.judge import Judge
 from services.verifier.stops import no_bytes
-from shared.bus.messages import Draw, Sampling, SeqOpen
+from shared.bus.messages.requests import Sampling
+from shared.bus.messages.sequences import Draw, SeqOpen
 from shared.config.settings import Paths
 from shared.model.open import ModelFile, open_model
 from shared.model.token_bytes import TokenBytes

@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
-from shared.bus.messages import Hello
+from shared.bus.messages.joining import Hello
 from shared.config.settings import Paths
 
 

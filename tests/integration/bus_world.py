@@ -13,12 +13,8 @@ from pathlib import Path
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints, socket_file
 from shared.bus.events import Joined
-from shared.bus.messages import (
-    Commit,
-    Hello,
-    Proposal,
-    SeqState,
-)
+from shared.bus.messages.joining import Hello
+from shared.bus.messages.sequences import Commit, Proposal, SeqState
 from shared.bus.server import BusServer, Event, Peer
 
 PATIENCE_S = 20.0

@@ -19,7 +19,8 @@ from services.context.models import Pair
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import Commit, Hello, SeqClose, SeqOpen, SeqReleased, SeqState
+from shared.bus.messages.joining import Hello
+from shared.bus.messages.sequences import Commit, SeqClose, SeqOpen, SeqReleased, SeqState
 from shared.config.load import config_hash, load_settings
 from shared.config.service import run_service
 from shared.config.settings import Settings

@@ -16,25 +16,27 @@ from pathlib import Path
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import (
+from shared.bus.messages.joining import Hello
+from shared.bus.messages.requests import (
     GREEDY,
     Finished,
-    Hello,
-    PoolReply,
-    PoolRequest,
-    PoolSequence,
     RegisterProfile,
     Rejected,
     Sampling,
-    ServiceStatus,
-    StatusReply,
-    StatusRequest,
     StreamAppend,
     StreamAppended,
     StreamClose,
     StreamRefused,
     Submit,
     Tokens,
+)
+from shared.bus.messages.status import (
+    PoolReply,
+    PoolRequest,
+    PoolSequence,
+    ServiceStatus,
+    StatusReply,
+    StatusRequest,
 )
 from shared.config.load import config_hash, load_settings
 

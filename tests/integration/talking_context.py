@@ -11,11 +11,11 @@ from typing import Any
 
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import PeerJoined, PeerLost
-from shared.bus.messages import (
+from shared.bus.messages.fields import Message
+from shared.bus.messages.requests import (
     Accepted,
     Cancel,
     Finished,
-    Message,
     RegisterProfile,
     Rejected,
     StreamAppend,

@@ -11,9 +11,7 @@ import pytest
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints, socket_file
 from shared.bus.events import PeerJoined, PeerLost
-from shared.bus.messages import (
-    PlaneFilled,
-)
+from shared.bus.messages.sequences import PlaneFilled
 from shared.bus.server import BusServer
 from tests.integration.bus_world import (
     Context,

@@ -18,7 +18,7 @@ from shared.bus.client import BusClient
 from shared.bus.codec import MAX_FRAME, MAX_SMALL, decode, encode
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Lost
-from shared.bus.messages import Hello, Refused
+from shared.bus.messages.joining import Hello, Refused
 from shared.bus.server import BusServer
 from tests.integration.bus_world import Context, accept, closing_client, hello, joined, proposal, wait
 

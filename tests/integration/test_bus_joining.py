@@ -15,13 +15,8 @@ from shared.bus.client import BusClient
 from shared.bus.codec import encode
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import BusRefused, Lost, PeerJoined, PeerLost
-from shared.bus.messages import (
-    Commit,
-    Goodbye,
-    Refused,
-    SeqClose,
-    SeqState,
-)
+from shared.bus.messages.joining import Goodbye, Refused
+from shared.bus.messages.sequences import Commit, SeqClose, SeqState
 from shared.bus.server import BusServer
 from tests.integration.bus_world import (
     PATIENCE_S,

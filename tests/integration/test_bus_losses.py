@@ -12,10 +12,8 @@ from shared.bus.client import BusClient
 from shared.bus.codec import encode
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Joined, Lost, PeerJoined, PeerLost
-from shared.bus.messages import (
-    Heartbeat,
-    SeqClose,
-)
+from shared.bus.messages.joining import Heartbeat
+from shared.bus.messages.sequences import SeqClose
 from shared.bus.server import BusServer
 from tests.integration.bus_world import (
     accept,

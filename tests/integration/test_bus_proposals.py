@@ -6,9 +6,7 @@ import time
 
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints, socket_file
-from shared.bus.messages import (
-    Proposal,
-)
+from shared.bus.messages.sequences import Proposal
 from tests.integration.bus_world import (
     closing_client,
     hello,

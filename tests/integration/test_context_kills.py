@@ -9,13 +9,8 @@ import time
 import pytest
 
 from shared.bus.events import Joined
-from shared.bus.messages import (
-    Cancel,
-    Commit,
-    Finished,
-    SeqOpen,
-    Tokens,
-)
+from shared.bus.messages.requests import Cancel, Finished, Tokens
+from shared.bus.messages.sequences import Commit, SeqOpen
 from tests.integration.context_process import verifier_hello
 from tests.integration.context_world import Gateway, World, at_rest, expected, request, wait
 

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from functools import partial
 
-from shared.bus.messages import PoolReply, StreamAppend, StreamAppended
+from shared.bus.messages.requests import StreamAppend, StreamAppended
+from shared.bus.messages.status import PoolReply
 from tests.integration.context_world import ROOT, WAIT_S, World, wait
 
 

@@ -11,18 +11,10 @@ from pathlib import Path
 import pytest
 
 from shared.bus.events import BusRefused
-from shared.bus.messages import (
-    Cancel,
-    Commit,
-    CommitFailed,
-    Message,
-    PlaneFilled,
-    RegisterProfile,
-    SeqClose,
-    SeqReleased,
-    StatusRequest,
-    Submit,
-)
+from shared.bus.messages.fields import Message
+from shared.bus.messages.requests import Cancel, RegisterProfile, Submit
+from shared.bus.messages.sequences import Commit, CommitFailed, PlaneFilled, SeqClose, SeqReleased
+from shared.bus.messages.status import StatusRequest
 from tests.integration.context_process import verifier_hello
 from tests.integration.context_world import ROOT, WAIT_S, World
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.bus.messages import Submit
+from shared.bus.messages.requests import Submit
 from tests.integration.gateway_run import World, run_world
 from tests.integration.gateway_world import GatewayProcess, wait_for
 from tests.integration.talking_context import answer, finished, long_answer, rejected

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shared.bus.messages import Message, Submit
+from shared.bus.messages.fields import Message
+from shared.bus.messages.requests import Submit
 from tests.integration.gateway_run import World, run_world
 from tests.integration.gateway_world import wait_for
 from tests.integration.talking_context import answer, finished

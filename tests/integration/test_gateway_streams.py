@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.bus.messages import StreamAppend, Submit
+from shared.bus.messages.requests import StreamAppend, Submit
 from shared.config.settings import Paths
 from shared.model.open import open_model
 from shared.model.tokenizer import Tokenizer

@@ -18,7 +18,7 @@ FRAME = """
 import sys
 from shared.config.errors import RestartNeeded, RinglineError
 from shared.bus.events import BusRefused
-from shared.bus.messages import Refused
+from shared.bus.messages.joining import Refused
 from shared.config.service import run_service
 
 def refused(field):

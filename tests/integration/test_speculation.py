@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.bus.messages import Sampling
+from shared.bus.messages.requests import Sampling
 from shared.config.settings import Paths
 from shared.model.open import open_model
 from tests.integration.speculation_plant import PATIENCE_S, ROOT, SpeculationPlant

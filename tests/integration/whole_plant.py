@@ -20,7 +20,7 @@ import psutil
 from paho.mqtt.enums import CallbackAPIVersion
 
 from services.launcher.status import ask_status, missing
-from shared.bus.messages import StatusReply
+from shared.bus.messages.status import StatusReply
 from shared.config.errors import RinglineError
 from shared.config.load import load_settings
 

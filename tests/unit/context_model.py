@@ -13,18 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from services.context.sequence import Ring, Sequence
-from shared.bus.messages import (
-    Commit,
-    Finished,
-    Message,
-    Rejected,
-    SeqAppend,
-    SeqClose,
-    SeqOpen,
-    SeqState,
-    Submit,
-    Tokens,
-)
+from shared.bus.messages.fields import Message
+from shared.bus.messages.requests import Finished, Rejected, Submit, Tokens
+from shared.bus.messages.sequences import Commit, SeqAppend, SeqClose, SeqOpen, SeqState
 
 VERIFIER = ("verifier", 1)
 GARBAGE = (-1, 0)

@@ -9,7 +9,10 @@ from typing import TypeVar
 
 from services.context.app import build, describe
 from services.context.models import Pair
-from shared.bus.messages import Commit, Message, RegisterProfile, Role, SeqOpen, SeqState, Submit
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Role
+from shared.bus.messages.requests import RegisterProfile, Submit
+from shared.bus.messages.sequences import Commit, SeqOpen, SeqState
 from shared.config.settings import Settings
 from shared.kv import Segment, open_segment
 from shared.model.open import ModelInfo

@@ -11,7 +11,8 @@ from services.gateway.events import Delivery
 from services.gateway.journal import Journal
 from services.gateway.journal_lines import Line
 from services.gateway.routes import RouteTable
-from shared.bus.messages import Message, StreamAppend, StreamAppended
+from shared.bus.messages.fields import Message
+from shared.bus.messages.requests import StreamAppend, StreamAppended
 from shared.config.settings import Gateway, Profile, Route, Settings
 
 PROFILE = Profile(name="p", language="en", system="s", window=64)

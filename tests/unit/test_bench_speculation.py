@@ -26,7 +26,7 @@ from bench.traces import Trace, Traced
 from bench.workloads import Question
 from services.draft import app, cpu_model
 from services.draft.cpu_model import Outbox
-from shared.bus.messages import Proposal, SeqOpen, SeqState
+from shared.bus.messages.sequences import Proposal, SeqOpen, SeqState
 from shared.config.errors import RinglineError
 from shared.config.settings import Profile
 from shared.native import KvPool, SequenceView

@@ -13,7 +13,7 @@ from services.draft.children import WIDTH, likeliest
 from services.draft.history import Answer, History
 from services.draft.plant import Plant
 from services.draft.prior import UNKNOWN, BranchPrior, reorder
-from shared.bus.messages import SeqOpen
+from shared.bus.messages.sequences import SeqOpen
 
 LOGITS = np.log(np.array([0.05, 0.6, 0.3, 0.03, 0.02], np.float32))
 

@@ -10,35 +10,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.bus import messages as m
 from shared.bus.codec import MAX_FRAME, MAX_SMALL, ProtocolError, UnknownMajorError, decode, encode
+from shared.bus.messages import joining, requests, sequences, status
+from shared.bus.messages.fields import Message
 
 MESSAGES = [
-    m.Hello(
+    joining.Hello(
         role="draft", incarnation=7, pid=1, config_hash="c", model_hash="m", vocabulary_hash="v", plane="p"
     ),
-    m.Welcome(context_incarnation=1, generation=2),
-    m.Refused(field="plane", expected="a", got="b", hint="c"),
-    m.Heartbeat(busy_s=0.5),
-    m.Goodbye(reason="报警"),
-    m.RegisterProfile(profile="zh", tokens=[1, 2], window=64),
-    m.Submit(
+    joining.Welcome(context_incarnation=1, generation=2),
+    joining.Refused(field="plane", expected="a", got="b", hint="c"),
+    joining.Heartbeat(busy_s=0.5),
+    joining.Goodbye(reason="报警"),
+    requests.RegisterProfile(profile="zh", tokens=[1, 2], window=64),
+    requests.Submit(
         request_id="r",
         profile="zh",
         tokens=[1],
         max_tokens=5,
         stop_tokens=[2],
         stop=["###", "。\n"],
-        sampling=m.Sampling(
+        sampling=requests.Sampling(
             temperature=0.8, top_k=40, top_p=0.9, min_p=0.02, seed=2**53 - 1, acceptance="ratio"
         ),
         severity=3,
     ),
-    m.Cancel(request_id="r"),
-    m.Accepted(request_id="r", cached_tokens=16),
-    m.Rejected(request_id="r", reason="full", retry_after_s=None),
-    m.Tokens(request_id="r", index=2**40, tokens=[2**31 - 1]),
-    m.Finished(
+    requests.Cancel(request_id="r"),
+    requests.Accepted(request_id="r", cached_tokens=16),
+    requests.Rejected(request_id="r", reason="full", retry_after_s=None),
+    requests.Tokens(request_id="r", index=2**40, tokens=[2**31 - 1]),
+    requests.Finished(
         request_id="r",
         reason="stop",
         prompt_tokens=1,
@@ -48,11 +49,11 @@ MESSAGES = [
         drafted=3,
         accepted=2,
     ),
-    m.StreamAppend(stream="line/3", profile="zh", serial=2**40, tokens=[1, 2]),
-    m.StreamClose(stream="line/3"),
-    m.StreamAppended(stream="line/3", serial=2**40),
-    m.StreamRefused(stream="line/3", serial=7, reason="满", retry_after_s=0.5),
-    m.SeqOpen(
+    requests.StreamAppend(stream="line/3", profile="zh", serial=2**40, tokens=[1, 2]),
+    requests.StreamClose(stream="line/3"),
+    requests.StreamAppended(stream="line/3", serial=2**40),
+    requests.StreamRefused(stream="line/3", serial=7, reason="满", retry_after_s=0.5),
+    sequences.SeqOpen(
         seq=1,
         epoch=0,
         tokens=[1],
@@ -67,24 +68,26 @@ MESSAGES = [
         stop_tokens=[],
         severity=0,
     ),
-    m.SeqState(seq=1, epoch=1, kv_len=1, tokens=[9], first_block=0, blocks=[5, 6]),
-    m.SeqAppend(seq=1, known=40, tokens=[9], first_block=2, blocks=[5, 6]),
-    m.SeqClose(seq=1, reason="done"),
-    m.SeqReleased(seq=1),
-    m.Commit(seq=1, epoch=0, kv_len=0, written=1, tokens=[9], finish="stop", accepted_by_source={0: 3, 1: 1}),
-    m.CommitFailed(seq=1, epoch=0, reason="broken table"),
-    m.PlaneFilled(seq=1, kv_len=4),
-    m.Proposal(
+    sequences.SeqState(seq=1, epoch=1, kv_len=1, tokens=[9], first_block=0, blocks=[5, 6]),
+    sequences.SeqAppend(seq=1, known=2**40, tokens=[9], first_block=2, blocks=[5, 6]),
+    sequences.SeqClose(seq=1, reason="done"),
+    sequences.SeqReleased(seq=1),
+    sequences.Commit(
+        seq=1, epoch=0, kv_len=0, written=1, tokens=[9], finish="stop", accepted_by_source={0: 3, 1: 1}
+    ),
+    sequences.CommitFailed(seq=1, epoch=0, reason="broken table"),
+    sequences.PlaneFilled(seq=1, kv_len=4),
+    sequences.Proposal(
         seq=1,
         base=1,
         tokens=[3, 4],
         parents=[-1, 0],
         sources=[0, 1],
         logq=[-0.5, -1.0],
-        draws=[m.Draw(parent=0, children=[1], ids=[4, 9], probs=[0.75, 0.25])],
+        draws=[sequences.Draw(parent=0, children=[1], ids=[4, 9], probs=[0.75, 0.25])],
     ),
-    m.StatusRequest(),
-    m.StatusReply(
+    status.StatusRequest(),
+    status.StatusReply(
         generation=1,
         pool_bytes=1,
         blocks_total=1,
@@ -92,16 +95,11 @@ MESSAGES = [
         blocks_pinned=0,
         blocks_peak=1,
         waiting=0,
-        services=[m.ServiceStatus(role="draft", pid=1, alive=True, age_s=0.1, busy_s=0.0)],
+        services=[status.ServiceStatus(role="draft", pid=1, alive=True, age_s=0.1, busy_s=0.0)],
         sequences=[],
     ),
-    m.StreamAppend(stream="line 3", profile="zh", serial=2**40, tokens=[1]),
-    m.StreamClose(stream="line 3"),
-    m.StreamAppended(stream="line 3", serial=4),
-    m.StreamRefused(stream="line 3", serial=4, reason="full", retry_after_s=1.0),
-    m.SeqAppend(seq=1, known=2**40, tokens=[3], first_block=0, blocks=[7]),
-    m.PoolRequest(),
-    m.PoolReply(
+    status.PoolRequest(),
+    status.PoolReply(
         generation=1,
         planes=["1 layers"],
         block_bytes=1,
@@ -112,21 +110,28 @@ MESSAGES = [
         blocks_private=0,
         blocks_shared=0,
         blocks_promised=0,
-        cache=m.CacheStatus(hit_tokens=1),
+        cache=status.CacheStatus(hit_tokens=1),
         sequences=[],
     ),
 ]
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
-def test_every_message_survives_the_way(message: m.Message) -> None:
+def test_every_message_survives_the_way(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
 def test_every_message_type_of_the_bus_is_covered() -> None:
     """A message without a type byte would be found in production otherwise."""
-    parts = {m.ServiceStatus, m.SequenceStatus, m.CacheStatus, m.PoolSequence, m.Sampling, m.Draw}
-    assert {type(message) for message in MESSAGES} == set(m.Message.__subclasses__()) - parts
+    parts = {
+        status.ServiceStatus,
+        status.SequenceStatus,
+        status.CacheStatus,
+        status.PoolSequence,
+        requests.Sampling,
+        sequences.Draw,
+    }
+    assert {type(message) for message in MESSAGES} == set(Message.__subclasses__()) - parts
 
 
 @given(st.binary(max_size=300))
@@ -138,14 +143,14 @@ def test_random_bytes_are_a_protocol_error(frame: bytes) -> None:
 
 
 @given(st.sampled_from(MESSAGES), st.data())
-def test_a_damaged_message_is_a_message_or_a_protocol_error(message: m.Message, data: st.DataObject) -> None:
+def test_a_damaged_message_is_a_message_or_a_protocol_error(message: Message, data: st.DataObject) -> None:
     frame = bytearray(encode(message))
     position = data.draw(st.integers(0, len(frame) - 1))
     frame[position] = data.draw(st.integers(0, 255))
     end = data.draw(st.integers(0, len(frame)))
     for damaged in (bytes(frame), bytes(frame[:end])):
         with contextlib.suppress(ProtocolError):
-            assert isinstance(decode(damaged), m.Message)
+            assert isinstance(decode(damaged), Message)
 
 
 _values = st.recursive(
@@ -158,7 +163,7 @@ _values = st.recursive(
 @given(st.integers(0, 60), _values)
 def test_well_formed_msgpack_of_the_wrong_shape_is_a_protocol_error(code: int, value: object) -> None:
     with contextlib.suppress(ProtocolError):
-        assert isinstance(decode(bytes((code,)) + msgpack.packb(value)), m.Message)
+        assert isinstance(decode(bytes((code,)) + msgpack.packb(value)), Message)
 
 
 @pytest.mark.parametrize(
@@ -191,14 +196,14 @@ def test_types_without_prompts_and_tables_have_a_small_cap(code: int) -> None:
 
 def test_a_message_above_the_cap_is_not_sent() -> None:
     with pytest.raises(ProtocolError, match="above the limit"):
-        encode(m.Goodbye.model_construct(reason="x" * MAX_FRAME))
+        encode(joining.Goodbye.model_construct(reason="x" * MAX_FRAME))
 
 
 WIDE = "\U00020000"  # a character of four bytes
 TOKENS, BLOCKS, COUNT = [2**31 - 1] * (1 << 18), [2**53 - 1] * (1 << 16), 2**53 - 1
 LARGEST = [
-    m.Refused(field=WIDE * 9999, expected=WIDE * 9999, got=WIDE * 9999, hint=WIDE * 9999),
-    m.Submit(
+    joining.Refused(field=WIDE * 9999, expected=WIDE * 9999, got=WIDE * 9999, hint=WIDE * 9999),
+    requests.Submit(
         request_id=WIDE * 128,
         profile=WIDE * 64,
         tokens=TOKENS,
@@ -208,10 +213,10 @@ LARGEST = [
         label=WIDE * 128,
         stream=WIDE * 128,
     ),
-    m.StreamAppend(stream=WIDE * 128, profile=WIDE * 64, serial=COUNT, tokens=TOKENS),
-    m.StreamRefused(stream=WIDE * 128, serial=COUNT, reason=WIDE * 9999, retry_after_s=0.1),
-    m.SeqAppend(seq=COUNT, known=COUNT, tokens=TOKENS, first_block=COUNT, blocks=BLOCKS),
-    m.SeqOpen(
+    requests.StreamAppend(stream=WIDE * 128, profile=WIDE * 64, serial=COUNT, tokens=TOKENS),
+    requests.StreamRefused(stream=WIDE * 128, serial=COUNT, reason=WIDE * 9999, retry_after_s=0.1),
+    sequences.SeqAppend(seq=COUNT, known=COUNT, tokens=TOKENS, first_block=COUNT, blocks=BLOCKS),
+    sequences.SeqOpen(
         seq=COUNT,
         epoch=COUNT,
         first=COUNT,
@@ -228,16 +233,16 @@ LARGEST = [
         stop=[WIDE * 64] * 8,
         severity=COUNT,
     ),
-    m.Proposal(
+    sequences.Proposal(
         seq=COUNT,
         base=COUNT,
         tokens=TOKENS[:256],
         parents=[255] * 256,
         sources=[2] * 256,
         logq=[-0.1] * 256,
-        draws=[m.Draw(parent=255, children=[255] * 16, ids=TOKENS[:64], probs=[0.1] * 64)] * 48,
+        draws=[sequences.Draw(parent=255, children=[255] * 16, ids=TOKENS[:64], probs=[0.1] * 64)] * 48,
     ),
-    m.StatusReply(
+    status.StatusReply(
         generation=COUNT,
         pool_bytes=COUNT,
         blocks_total=COUNT,
@@ -246,11 +251,13 @@ LARGEST = [
         blocks_peak=COUNT,
         waiting=COUNT,
         services=[
-            m.ServiceStatus(role=WIDE * 64, pid=COUNT, alive=True, age_s=0.1, busy_s=0.1, note=WIDE * 500)
+            status.ServiceStatus(
+                role=WIDE * 64, pid=COUNT, alive=True, age_s=0.1, busy_s=0.1, note=WIDE * 500
+            )
         ]
         * 64,
         sequences=[
-            m.SequenceStatus(
+            status.SequenceStatus(
                 seq=COUNT,
                 request_id=WIDE * 128,
                 profile=WIDE * 128,
@@ -267,16 +274,16 @@ LARGEST = [
 
 
 @pytest.mark.parametrize("message", LARGEST, ids=lambda message: type(message).__name__)
-def test_what_can_be_made_can_be_sent(message: m.Message) -> None:
+def test_what_can_be_made_can_be_sent(message: Message) -> None:
     """Sending never fails: the largest message of each kind fits."""
     assert decode(encode(message)) == message
 
 
 def test_text_for_people_is_cut_where_it_is_made_and_where_it_is_read() -> None:
     reason = "a\nringline: all is well" + "x" * 10_000
-    assert len(m.Goodbye(reason=reason).reason) == 500
+    assert len(joining.Goodbye(reason=reason).reason) == 500
     read = decode(b"\x05" + msgpack.packb({"reason": reason}))
-    assert isinstance(read, m.Goodbye)
+    assert isinstance(read, joining.Goodbye)
     assert read.reason.startswith("a\\nringline")
     assert len(read.reason) == 500
 
@@ -286,7 +293,7 @@ def test_text_for_people_is_cut_where_it_is_made_and_where_it_is_read() -> None:
     [message for message in MESSAGES if type(message).model_fields],
     ids=lambda message: type(message).__name__,
 )
-def test_no_field_takes_a_text_without_a_limit(message: m.Message) -> None:
+def test_no_field_takes_a_text_without_a_limit(message: Message) -> None:
     """Refused, or cut."""
     for name in type(message).model_fields:
         fields = message.model_dump() | {name: "x" * 5000}
@@ -323,7 +330,7 @@ def test_a_version_nested_beyond_what_can_be_shown_is_no_hello() -> None:
         decode(b"\x01" + body)
 
 
-@given(st.integers(0, 2**64 - 1).filter(lambda major: major != m.PROTOCOL_MAJOR))
+@given(st.integers(0, 2**64 - 1).filter(lambda major: major != joining.PROTOCOL_MAJOR))
 def test_any_other_major_is_told_apart(major: int) -> None:
     with pytest.raises(UnknownMajorError) as caught:
         decode(b"\x01" + msgpack.packb({"protocol_major": major}))

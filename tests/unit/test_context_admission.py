@@ -5,12 +5,8 @@ from __future__ import annotations
 import pytest
 from context_plant import Decoder, Plant, compute_prefix, start, submit
 
-from shared.bus.messages import (
-    Accepted,
-    RegisterProfile,
-    Rejected,
-    SeqOpen,
-)
+from shared.bus.messages.requests import Accepted, RegisterProfile, Rejected
+from shared.bus.messages.sequences import SeqOpen
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,8 @@ import pytest
 from context_plant import Plant, start, states
 
 from services.context.sequence import Ring
-from shared.bus.messages import (
-    Commit,
-    SeqClose,
-    SeqOpen,
-    Tokens,
-)
+from shared.bus.messages.requests import Tokens
+from shared.bus.messages.sequences import Commit, SeqClose, SeqOpen
 
 
 @pytest.mark.parametrize(

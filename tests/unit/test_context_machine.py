@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from services.context.streams import SILENT_S
-from shared.bus.messages import RegisterProfile, StreamAppend, StreamAppended, Submit
+from shared.bus.messages.requests import RegisterProfile, StreamAppend, StreamAppended, Submit
 
 PREFIXES = {"none": [], "even": list(range(100, 132)), "odd": list(range(200, 221))}
 CHANGED = {"none": [], "even": list(range(110, 142)), "odd": list(range(210, 236))}

@@ -8,7 +8,7 @@ from context_plant import model_info, settings_for
 
 from services.context.app import describe
 from services.context.models import HelloCheck, Pair, choose_pair
-from shared.bus.messages import Hello
+from shared.bus.messages.joining import Hello
 from shared.config.errors import RinglineError
 from shared.kv import describe_plane
 from shared.model.open import ModelInfo

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from context_plant import Plant, compute_prefix, start, submit
 
-from shared.bus.messages import (
-    Accepted,
-    RegisterProfile,
-    Rejected,
-    SeqOpen,
-)
+from shared.bus.messages.requests import Accepted, RegisterProfile, Rejected
+from shared.bus.messages.sequences import SeqOpen
 from shared.config.settings import MAX_PROFILES
 
 

@@ -10,7 +10,11 @@ from structlog.testing import capture_logs
 from services.context.protocol import Protocol
 from services.context.sessions import Sessions
 from services.context.writers import Writers
-from shared.bus.messages import Cancel, Commit, Hello, Message, Role, StatusReply, StatusRequest
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Hello, Role
+from shared.bus.messages.requests import Cancel
+from shared.bus.messages.sequences import Commit
+from shared.bus.messages.status import StatusReply, StatusRequest
 from shared.bus.server import Peer
 from shared.kv import Segment
 

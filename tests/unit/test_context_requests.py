@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 from context_plant import VERIFIER, Decoder, Plant, start, submit
 
-from shared.bus.messages import (
-    Accepted,
-    Finished,
-    Rejected,
-    Sampling,
-    SeqClose,
-    SeqOpen,
-    SeqState,
-    Tokens,
-)
+from shared.bus.messages.requests import Accepted, Finished, Rejected, Sampling, Tokens
+from shared.bus.messages.sequences import SeqClose, SeqOpen, SeqState
 
 
 def test_a_request_runs_from_submit_to_finished(plant: Plant) -> None:

@@ -9,22 +9,19 @@ from context_plant import Decoder, Plant, submit
 
 from services.context.sequence import Sequence
 from services.context.streams import SILENT_S
-from shared.bus.messages import (
+from shared.bus.messages.requests import (
     Accepted,
-    Commit,
     Finished,
     RegisterProfile,
     Rejected,
     Sampling,
-    SeqAppend,
-    SeqClose,
-    SeqOpen,
     StreamAppend,
     StreamAppended,
     StreamRefused,
     Submit,
     Tokens,
 )
+from shared.bus.messages.sequences import Commit, SeqAppend, SeqClose, SeqOpen
 
 VERIFIER = ("verifier", 4711)
 SAMPLED: dict[str, object] = {"sampling": Sampling(temperature=0.8, seed=7), "stop": ["###"]}

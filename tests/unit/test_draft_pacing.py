@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from services.draft.mailbox import MOST_BEHIND, Mailbox
 from services.draft.pacing import Pacing
 from services.draft.sequences import turn
-from shared.bus.messages import SeqAppend, SeqClose, SeqOpen, SeqState
+from shared.bus.messages.sequences import SeqAppend, SeqClose, SeqOpen, SeqState
 from shared.tree import Survival
 
 PASS_S = 0.025

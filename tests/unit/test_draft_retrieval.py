@@ -18,7 +18,7 @@ from services.draft.mailbox import Mailbox
 from services.draft.npu import describe_npu
 from services.draft.plant import WEIGHTS, Plant
 from services.draft.retrieval import NODES, Retrieval
-from shared.bus.messages import SeqClose, SeqOpen, SeqState, Source
+from shared.bus.messages.sequences import SeqClose, SeqOpen, SeqState, Source
 from shared.config.cpus import plan_cpus
 from shared.config.settings import Draft, Settings, Verifier
 from shared.lexicon import Passages

@@ -9,7 +9,7 @@ import pytest
 
 from services.draft.children import WIDTH, drawn
 from services.verifier.judge import Tries
-from shared.bus.messages import Sampling
+from shared.bus.messages.requests import Sampling
 from shared.sampling import Distribution, warp
 from shared.tree import Drawn, TokenTrie
 

@@ -13,7 +13,7 @@ from services.gateway.appends import IN_FLIGHT
 from services.gateway.intake import Intake, reroute
 from services.gateway.journal import Journal, State
 from services.gateway.routes import RouteTable
-from shared.bus.messages import StreamAppend, StreamAppended, StreamClose, StreamRefused
+from shared.bus.messages.requests import StreamAppend, StreamAppended, StreamClose, StreamRefused
 from shared.config.settings import Route
 
 

@@ -18,7 +18,9 @@ from services.gateway.journal import Entry, Journal, JournalFull, State
 from services.gateway.prompt import Prompt
 from services.gateway.routes import RouteTable
 from shared.bus.events import Joined
-from shared.bus.messages import Message, StreamAppend, StreamRefused, Submit, Welcome
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Welcome
+from shared.bus.messages.requests import StreamAppend, StreamRefused, Submit
 from shared.config.settings import Route
 
 LOG = Route(topic="log/+", profile="p", stream="{1}")

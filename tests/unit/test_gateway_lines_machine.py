@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from services.gateway.journal import Journal
-from shared.bus.messages import StreamAppend, StreamRefused
+from shared.bus.messages.requests import StreamAppend, StreamRefused
 
 
 class LinesMachine(RuleBasedStateMachine):

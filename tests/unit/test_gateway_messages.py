@@ -24,7 +24,7 @@ from services.gateway.events import Delivery
 from services.gateway.intake import Intake, reroute
 from services.gateway.journal import Journal, State
 from services.gateway.routes import RouteTable
-from shared.bus.messages import Finished
+from shared.bus.messages.requests import Finished
 from shared.config.credentials import read_password, tls_context
 from shared.config.errors import RinglineError
 from shared.config.settings import Gateway, Mqtt, Route, Settings

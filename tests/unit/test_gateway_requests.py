@@ -16,7 +16,8 @@ from services.gateway.journal import Entry, Journal, State
 from services.gateway.journal_lines import Line
 from services.gateway.prompt import Prompt
 from services.gateway.requests import LINES_FIRST_S, Requests
-from shared.bus.messages import Finished, Message, RegisterProfile, Submit, Tokens
+from shared.bus.messages.fields import Message
+from shared.bus.messages.requests import Finished, RegisterProfile, Submit, Tokens
 from shared.config.settings import Profile
 
 

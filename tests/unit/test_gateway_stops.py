@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from services.gateway.alarm import Alarm
 from services.gateway.sampling import sampling_for
 from services.gateway.stops import StopText
-from shared.bus.messages import Sampling
+from shared.bus.messages.requests import Sampling
 from shared.config.settings import Profile
 
 PROFILE = Profile(name="p", language="en", system="s", temperature=0.7, top_k=20, top_p=0.8, seed=5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from services.launcher.hang import BUSY_S, PAUSE_S, START_S, Heard, Running
-from shared.bus.messages import ServiceStatus, StatusReply
+from shared.bus.messages.status import ServiceStatus, StatusReply
 
 HANG_S = 30.0
 CONTEXT = Running("context", 1, 0.0)

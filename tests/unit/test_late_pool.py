@@ -22,7 +22,7 @@ from services.verifier.engine import Engine
 from services.verifier.loop import Loop
 from shared.bus.client import BusClient
 from shared.bus.events import Lost
-from shared.bus.messages import Commit, SeqClose, SeqOpen, SeqReleased
+from shared.bus.messages.sequences import Commit, SeqClose, SeqOpen, SeqReleased
 from shared.config.errors import RinglineError
 from shared.kv import Attached, LatePool
 from shared.kv.late import LAST_RETRY_S

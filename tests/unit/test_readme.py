@@ -17,7 +17,8 @@ from services.gateway.answers import Timing, dead_letter, error_answer, final_an
 from services.gateway.routes import RouteTable
 from services.launcher.demo_alarms import AlarmBook, DemoAlarm
 from services.launcher.demo_show import summary
-from shared.bus.messages import Finished, StatusReply
+from shared.bus.messages.requests import Finished
+from shared.bus.messages.status import StatusReply
 from shared.config.load import load_settings
 
 ROOT = Path(__file__).resolve().parents[2]

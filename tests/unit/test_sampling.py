@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shared.bus.messages import Sampling
+from shared.bus.messages.requests import Sampling
 from shared.sampling import Distribution, History, uniform, warp
 
 NOBODY = np.zeros(0, np.int64)

@@ -28,17 +28,17 @@ from services.verifier.loop import Loop
 from services.verifier.sequences import Sequence
 from shared.bus.client import BusClient
 from shared.bus.events import Joined, Lost
-from shared.bus.messages import (
+from shared.bus.messages.fields import Message
+from shared.bus.messages.joining import Welcome
+from shared.bus.messages.sequences import (
     Commit,
     CommitFailed,
-    Message,
     Proposal,
     SeqAppend,
     SeqClose,
     SeqOpen,
     SeqReleased,
     SeqState,
-    Welcome,
 )
 from shared.kv import Attached
 from shared.native import KvPool

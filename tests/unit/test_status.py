@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from services.launcher.status import missing, show
-from shared.bus.messages import SequenceStatus, ServiceStatus, StatusReply
+from shared.bus.messages.status import SequenceStatus, ServiceStatus, StatusReply
 
 NOTE = "no connection to the MQTT broker at 127.0.0.1:1883"
 
