@@ -21,16 +21,15 @@ from services.gateway.answers import dead_letter
 from services.gateway.dedupe import Arrival, digest
 from services.gateway.journal import Entry, Journal, JournalFull, State
 from services.gateway.journal_lines import Line
+from services.gateway.patience import QUIET_S, retry_wait
 from services.gateway.prompt import Prompter
 from shared.bus.messages.fields import Message
 from shared.bus.messages.requests import StreamAppend, StreamAppended, StreamClose, StreamRefused
 from shared.config.settings import Profile, Settings
 
 IN_FLIGHT = 8  # streams with an append under way
-QUIET_S = 30.0  # after that long without a word an append is sent again
 _LINES = 64  # of one append
 _APPEND_TOKENS = 512  # of one append, and at most half the window
-_RETRY_S = (0.2, 60.0)  # limits of what a refusal may ask for
 _REPORT_S = 60.0
 
 _log = structlog.get_logger()
@@ -152,7 +151,7 @@ class Appends:
             lines = self._lines.unbundled(stream, _LINES)
         profile = self._profiles.get(lines[0].profile)
         if profile is None:
-            self._not_before[stream] = time.monotonic() + _RETRY_S[1]
+            self._not_before[stream] = time.monotonic() + retry_wait(None)
             return None
         tokens, count = self._tokens(profile, lines, None if fresh else len(lines))
         lines = lines[:count]
@@ -195,13 +194,12 @@ class Appends:
 
     def _refused(self, append: Append, message: StreamRefused) -> None:
         stream = message.stream
-        wait = _RETRY_S[1] if message.retry_after_s is None else message.retry_after_s
         if message.retry_after_s is not None or not self._give_up(append, message.reason):
-            shortest, longest = _RETRY_S
-            wait = min(longest, max(shortest, wait))
+            wait = retry_wait(message.retry_after_s)
             self._not_before[stream] = time.monotonic() + wait
-            _log.info("log lines are refused, sending them later", stream=stream, reason=message.reason,
-                      wait_s=wait)  # fmt: skip
+            _log.info(
+                "log lines are refused, sending them later", stream=stream, reason=message.reason, wait_s=wait
+            )
         del self._live[stream]
 
     def _give_up(self, append: Append, reason: str) -> bool:

@@ -21,25 +21,17 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import structlog
-from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from services.gateway.connecting import (
-    backoff,
-    connect,
-    packet_bytes,
-    topic_bytes,
-)
+from services.gateway.connecting import CONNECT_S, backoff, connect, new_client, packet_bytes, topic_bytes
 from services.gateway.events import Confirmed, Connected, Delivery, Disconnected, Event, Wake
+from services.gateway.tickets import Tickets
 from shared.config.credentials import plain, read_password, tls_context
 from shared.config.settings import Mqtt
 
-RECEIVE_MAXIMUM = 64  # alarms the broker may have under way to us, unacknowledged
-MAX_PACKET_BYTES = 32 << 20  # what larger packets hold the broker throws away, as MQTT 5 says
 STREAM_BACKLOG = 256  # stream messages that may wait for a slow network
-_CONNECT_S = 5.0
 _ACCEPT_S = 15.0  # until the subscriptions are confirmed
 _QUEUE_WAIT_S = 5.0
 _STABLE_S = 5.0  # a connection that lasted so long was a good one
@@ -69,11 +61,8 @@ class MqttLink:
         self._connection = 0
         self._up = False
         self._quiet = False  # this outage was reported already
-        self._tickets: dict[int, int] = {}  # by packet id
-        self._early: dict[int, str | None] | None = None
-        self._tickets_lock = threading.Lock()
+        self._tickets = Tickets()
         self._streamed: deque[paho.MQTTMessageInfo] = deque()
-        self.confirmed: queue.SimpleQueue[Confirmed] = queue.SimpleQueue()
         self._max_packet: int | None = None  # the broker's limit, which MQTT 5 tells
         self.stream_dropped = 0
 
@@ -85,26 +74,21 @@ class MqttLink:
         self._stop.set()
         self._over.set()
         if self._thread.ident is not None:
-            self._thread.join(_CONNECT_S + 5)
+            self._thread.join(CONNECT_S + 5)
+
+    @property
+    def confirmed(self) -> queue.SimpleQueue[Confirmed]:
+        """Tickets of what the broker has acknowledged or refused."""
+        return self._tickets.confirmed
 
     def publish(self, connection: int, ticket: int, topic: str, payload: bytes) -> bool:
         """QoS 1. `ticket` comes back in `confirmed` unless the connection ends. False: not connected."""
         client = self._client
         if client is None or not self._up or connection != self._connection:
             return False
-        return self._guarded(lambda: self._publish(client, ticket, topic, payload))
-
-    def _publish(self, client: paho.Client, ticket: int, topic: str, payload: bytes) -> None:
-        """The PUBACK may come before `publish` has told the packet id: `_early` keeps it that long."""
-        with self._tickets_lock:
-            self._early = {}
-        mid = client.publish(topic, payload, qos=1).mid
-        with self._tickets_lock:
-            early, self._early = self._early or {}, None
-            if mid in early:
-                self.confirmed.put(Confirmed(ticket, early[mid]))
-            else:
-                self._tickets[mid] = ticket
+        return self._guarded(
+            lambda: self._tickets.publish(ticket, lambda: client.publish(topic, payload, qos=1).mid)
+        )
 
     def stream(self, topic: str, payload: bytes) -> None:
         """QoS 0: dropped when there is no connection, it is too slow, or the broker takes no such size."""
@@ -157,14 +141,14 @@ class MqttLink:
             return False
         client = self._make_client(connection)
         try:
-            connect(client, self._settings, RECEIVE_MAXIMUM, MAX_PACKET_BYTES)
+            connect(client, self._settings)
         except (OSError, ValueError) as error:
             self._complain(
                 f"no MQTT broker at {self._where} ({plain(error)}); trying again until there is one: "
                 "start it or set mqtt.host and mqtt.port"
             )
             return False
-        self._tickets = {}
+        self._tickets.clear()
         self._streamed.clear()
         self._client = client
         client.loop_start()
@@ -198,21 +182,7 @@ class MqttLink:
         return was_up
 
     def _make_client(self, connection: int) -> paho.Client:
-        five = self._settings.version == "5"
-        client = paho.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=self._settings.client_id,
-            clean_session=None if five else False,
-            protocol=paho.MQTTv5 if five else paho.MQTTv311,
-            reconnect_on_failure=False,
-            manual_ack=True,
-        )
-        client.connect_timeout = _CONNECT_S
-        client.max_inflight_messages_set(RECEIVE_MAXIMUM)
-        if self._settings.username is not None:
-            client.username_pw_set(self._settings.username, self._password)
-        if self._tls is not None:
-            client.tls_set_context(self._tls)
+        client = new_client(self._settings, self._password, self._tls)
         client.on_connect = self._careful(lambda _c, _u, _f, code, extra: self._on_connect(code, extra))
         client.on_disconnect = self._careful(lambda _c, _u, _f, code, _p: self._on_disconnect(code))
         client.on_message = self._careful(lambda _c, _u, message: self._on_message(connection, message))
@@ -289,13 +259,7 @@ class MqttLink:
             self._over.set()
 
     def _confirm(self, mid: int, code: ReasonCode) -> None:
-        refused = str(code) if code.is_failure else None
-        with self._tickets_lock:
-            ticket = self._tickets.pop(mid, None)
-            if ticket is not None:
-                self.confirmed.put(Confirmed(ticket, refused))
-            elif self._early is not None:
-                self._early[mid] = refused
+        self._tickets.settle(mid, str(code) if code.is_failure else None)
         with contextlib.suppress(queue.Full):  # a full queue needs no waking
             self._events.put_nowait(Wake())
 

@@ -14,6 +14,7 @@ import structlog
 from services.gateway.alarm import Alarm, AlarmId, parse_alarm
 from services.gateway.answers import error_answer, final_answer, stream_delta
 from services.gateway.journal import Journal, State, Waiting
+from services.gateway.patience import QUIET_S, retry_wait
 from services.gateway.payload import PayloadError
 from services.gateway.prompt import Prompter
 from services.gateway.request import Request
@@ -26,11 +27,9 @@ from shared.config.quote import one_line
 from shared.config.settings import Profile, Settings
 from shared.config.topics import STREAM
 
-QUIET_S = 30.0  # after that long without a word about a request it is submitted again
 LINES_FIRST_S = 2.0  # that long an alarm waits for the lines that its asset logged before it
 ATTEMPTS = 3  # of an alarm whose sequence failed
 _SHORTEST_S = 0.001  # of a deadline that is over
-_RETRY_S = (0.2, 60.0)  # limits of what a rejection may ask for
 
 _log = structlog.get_logger()
 
@@ -237,8 +236,7 @@ class Requests:
         if message.retry_after_s is None:
             self._give_up(request, message.reason)
             return
-        shortest, longest = _RETRY_S
-        wait = min(longest, max(shortest, message.retry_after_s))
+        wait = retry_wait(message.retry_after_s)
         request.resend_at = time.monotonic() + wait
         _log.info(
             "context is full, submitting again later", **request.label, reason=message.reason, wait_s=wait
