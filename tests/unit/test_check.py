@@ -5,46 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from config_file import ONE_ROUTE, problem, write
 from typer.testing import CliRunner
 
 from services.launcher.check import check_plant
 from services.launcher.cli import app
-from shared.config.errors import RinglineError
 from shared.config.load import load_settings
 
-GOOD = """
-[paths]
-runtime = "/nonexistent/ringline"
+GOOD = '[paths]\nruntime = "/nonexistent/ringline"\n' + ONE_ROUTE
 
-[[profiles]]
-name = "en"
-language = "en"
-system = "x"
 
-[[routes]]
-topic = "plant/+/alarm"
-profile = "en"
-answer = "plant/{1}/answer"
-"""
+def check(file: Path) -> str:
+    """What `ringline check` prints."""
+    result = CliRunner().invoke(app, ["check", "--config", str(file)], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
 
 
 def refusal(tmp_path: Path, text: str) -> str:
-    """What it says."""
-    file = tmp_path / "ringline.toml"
-    file.write_text(text, encoding="utf-8")
-    result = CliRunner().invoke(app, ["check", "--config", str(file)])
-    assert isinstance(result.exception, RinglineError), result.output
-    message = str(result.exception)
-    assert message.startswith(f"{file}: ")
-    return message
+    return problem(tmp_path, text, check)
 
 
 def test_a_good_configuration_is_valid_and_nothing_is_made(tmp_path: Path) -> None:
-    file = tmp_path / "ringline.toml"
-    file.write_text(GOOD, encoding="utf-8")
-    result = CliRunner().invoke(app, ["check", "--config", str(file)])
-    assert result.exit_code == 0
-    assert result.output.splitlines()[-1] == f"{file}: valid; 1 profiles, 1 routes"
+    file = write(tmp_path, GOOD)
+    assert check(file).splitlines()[-1] == f"{file}: valid; 1 profiles, 1 routes"
     assert not Path("/nonexistent").exists()
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from config_file import ONE_ROUTE, problem, write
 
 from shared.config.errors import RinglineError
 from shared.config.load import config_hash, load_settings
 from shared.config.settings import MAX_PROFILES, Settings
 
-GOOD = '''
+GOOD = (
+    '''
 [paths]
 runtime = "/run/a"
 
@@ -22,39 +24,17 @@ system = """
 not_a_key = 1
 """
 
-[[profiles]]
-name = "en"
-language = "en"
-system = "x"
-
-[[routes]]
-topic = "plant/+/alarm"
-profile = "zh"
-answer = "plant/{1}/answer"
 '''
-
-
-def problem(tmp_path: Path, text: str) -> str:
-    file = tmp_path / "ringline.toml"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(RinglineError) as caught:
-        load_settings(file)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert message.startswith(str(file))
-    return message.removeprefix(str(file))
+    + ONE_ROUTE
+)
 
 
 def test_a_good_file_is_loaded(tmp_path: Path) -> None:
-    file = tmp_path / "ringline.toml"
-    file.write_text(GOOD, encoding="utf-8")
-    assert [profile.name for profile in load_settings(file).profiles] == ["zh", "en"]
+    assert [profile.name for profile in load_settings(write(tmp_path, GOOD)).profiles] == ["zh", "en"]
 
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
-    file = tmp_path / "ringline.toml"
-    file.touch()
-    assert load_settings(file) == Settings()
+    assert load_settings(write(tmp_path, "")) == Settings()
 
 
 def test_an_unknown_key_is_named_with_its_line_and_the_nearest_known_one(tmp_path: Path) -> None:
@@ -116,7 +96,7 @@ def test_a_route_that_leads_nowhere_is_named(tmp_path: Path) -> None:
 
 
 def test_a_route_to_no_profile_is_named(tmp_path: Path) -> None:
-    text = GOOD.replace('profile = "zh"', 'profile = "fr"')
+    text = GOOD.replace('profile = "en"', 'profile = "fr"')
     line = text.splitlines().index('profile = "fr"') + 1
     assert problem(tmp_path, text) == f':{line}: no profile is named "fr" (known: zh, en)'
 
@@ -168,5 +148,4 @@ def test_more_profiles_than_a_plant_has_room_for_are_refused(tmp_path: Path) -> 
     message = problem(tmp_path, profiles(MAX_PROFILES + 1))
     assert message.startswith(':2: "profiles" = ')
     assert message.endswith("17 profiles are too many, 16 are allowed; remove some")
-    (tmp_path / "ringline.toml").write_text(profiles(MAX_PROFILES))
-    assert len(load_settings(tmp_path / "ringline.toml").profiles) == MAX_PROFILES
+    assert len(load_settings(write(tmp_path, profiles(MAX_PROFILES))).profiles) == MAX_PROFILES

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from config_file import ONE_ROUTE, outcome
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,17 +15,6 @@ from shared.config.errors import RinglineError
 from shared.config.load import load_settings
 from shared.config.settings import Settings
 
-GOOD = """
-[[profiles]]
-name = "en"
-language = "en"
-system = "x"
-
-[[routes]]
-topic = "plant/+/alarm"
-profile = "en"
-answer = "plant/{1}/answer"
-"""
 VALUES = [
     *("-1", "0", "1", "2.5", "1e400", "nan", "inf", "true", "1979-05-27", "07:32:00", "9223372036854775808"),
     *('""', '"x"', '["a"]', '"\\u0000"', '"a\\nb\\u001b[31m"', '"/tmp/\\u0000x"', '"/tmp/a\\nb"'),
@@ -38,20 +28,6 @@ LONG = [
     "[" + "0," * 5000 + "]",
 ]
 DEEP = ["[" * 1000, "[" * 1000 + "]" * 1000, "{a=" * 5000, "[" * 100 + "]" * 100, "{a=" * 90 + "1" + "}" * 90]
-
-
-def outcome(tmp_path: Path, text: str) -> str:
-    """The error's line, "" when there is none."""
-    file = tmp_path / "r.toml"
-    file.write_bytes(text.encode("utf-8", "surrogatepass"))
-    try:
-        load_settings(file)
-    except RinglineError as error:
-        message = str(error).removeprefix(str(file))
-        assert message.isprintable()
-        assert len(message) < 600
-        return message
-    return ""
 
 
 def sections() -> dict[str, list[str]]:
@@ -68,9 +44,9 @@ def sections() -> dict[str, list[str]]:
 def test_any_value_of_any_key_is_taken_or_refused_in_one_line(tmp_path: Path, section: str) -> None:
     header = f"[[{section}]]" if section in ("profiles", "routes") else f"[{section}]"
     for value in VALUES + LONG + DEEP:
-        outcome(tmp_path, f"{section} = {value}\n{GOOD}")
+        outcome(tmp_path, f"{section} = {value}\n{ONE_ROUTE}")
         for key in sections()[section]:
-            outcome(tmp_path, f"{GOOD}\n{header}\n{key} = {value}\n")
+            outcome(tmp_path, f"{ONE_ROUTE}\n{header}\n{key} = {value}\n")
 
 
 @pytest.mark.parametrize("value", [DEEP[0], DEEP[1], DEEP[2]], ids=["open", "closed", "tables"])
@@ -94,10 +70,10 @@ def test_dotted_keys_may_go_deep(tmp_path: Path) -> None:
     [
         '"\\nringline: all is well\\u001b[31m" = 1\n',
         '[mqtt]\n"b\\nc" = 1\n',
-        GOOD.replace('profile = "en"', 'profile = "zz\\nq\\u001b[2J"'),
-        GOOD.replace('name = "en"', 'name = "zz\\nq\\u001b[2J"'),
+        ONE_ROUTE.replace('profile = "en"', 'profile = "zz\\nq\\u001b[2J"'),
+        ONE_ROUTE.replace('name = "en"', 'name = "zz\\nq\\u001b[2J"'),
         '["' + "k" * 100_000 + '"]\na = 1\n',
-        GOOD + "[x.y]\n[x.y]\n",
+        ONE_ROUTE + "[x.y]\n[x.y]\n",
         '["a\\nb"]\n["a\\nb"]\n',
     ],
     ids=[
@@ -161,7 +137,7 @@ def test_a_large_file_with_a_late_mistake_is_not_read_once_for_each_line(
     parse = tomllib.loads
     monkeypatch.setattr(tomllib, "loads", loads)
     system = '"""' + "line\n" * 6000 + '"""'
-    text = GOOD.replace('"x"', system) + "# comment\n" * 5000 + "[context]\npool_mb = 0\n"
+    text = ONE_ROUTE.replace('"x"', system) + "# comment\n" * 5000 + "[context]\npool_mb = 0\n"
     assert outcome(tmp_path, text).startswith(f":{len(text.splitlines())}: ")
     assert count < 20
 
