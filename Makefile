@@ -10,8 +10,8 @@ TEST_MODELS := smollm2-135m qwen2.5-coder-0.5b qwen2.5-coder-1.5b
 NATIVE := CMakeLists.txt $(shell find shared/native \( -name '*.cpp' -o -name '*.hpp' -o -name CMakeLists.txt \))
 CPP := $(filter %.cpp %.hpp,$(NATIVE)) $(wildcard bench/*.cpp)
 
-.PHONY: help demo test test-machine test-kills test-budget lint bench bench-speculation test-native test-asan test-tsan test-arm
-.PHONY: estimate-a76 build clean clean-data mosquitto
+.PHONY: help demo test test-machine test-kills test-identity test-budget test-native test-asan test-tsan test-arm
+.PHONY: lint bench bench-speculation estimate-a76 build clean clean-data mosquitto
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make test                        build, fetch the test models, run every test'
 	@echo 'make test-machine                context against its model, at length'
 	@echo 'make test-kills                  kill -9 of context and verifier, 50 times each, under load'
+	@echo 'make test-identity               the Qwen pair gives the same answers however it is drafted and batched'
 	@echo 'make test-budget                 the reference target in the memory of a small board, flooded'
 	@echo 'make bench-speculation           answers with and without drafts, on alarms; DRAFT=cpu, WORKLOAD=chat'
 	@echo 'make lint | bench | test-native | test-asan | test-tsan | test-arm | estimate-a76 | clean'
@@ -35,6 +36,9 @@ test-machine: build
 
 test-kills: build $(DATA)/models/smollm2-135m.gguf
 	$(BIN)/python -m pytest tests/long/test_kills.py
+
+test-identity: build $(DATA)/models/qwen2.5-coder-1.5b.gguf $(DATA)/models/qwen2.5-coder-0.5b.gguf
+	$(BIN)/python -m pytest tests/long/test_identity.py
 
 test-budget: build $(DATA)/models/qwen2.5-coder-1.5b.gguf
 	$(BIN)/python -m bench.budget --model qwen2.5-coder-1.5b
