@@ -30,6 +30,7 @@ from shared.config.service import EXIT_REFUSED
 from shared.config.settings import Settings
 from shared.config.signals import stop_on_signals
 from shared.config.stderr import outlive_stderr
+from shared.kv import remove_unowned
 from shared.lexicon.cli import app as lexicon
 from shared.model.cli import app as models
 
@@ -68,6 +69,8 @@ def up(config: Config) -> None:
     ):
         table, limits = processes(settings), settings.launcher
         code = Supervisor(table, config.absolute(), limits, _report, watchdog.hung).run(stop)
+        if code == 0:  # not after a failure: then the sessions stay for the next start
+            remove_unowned(settings.paths.memory)
     sys.exit(code)
 
 

@@ -17,7 +17,7 @@ from shared.config.settings import Paths
 def sole_launcher(paths: Paths) -> Iterator[None]:
     """Hold the socket directory's lock, which the kernel drops whenever this process ends.
 
-    At the end nothing is left of services that were killed and not started again.
+    At the end nothing is left there of services that were killed and not started again.
     """
     Endpoints.of(paths)  # makes the directory, or says why it cannot be used
     directory = os.open(paths.runtime, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -28,7 +28,9 @@ def sole_launcher(paths: Paths) -> Iterator[None]:
             raise RinglineError(
                 f"a plant already runs in {paths.runtime}: stop it first, or set another paths.runtime"
             ) from None
-        yield
-        remove_unheld(paths)
+        try:
+            yield
+        finally:
+            remove_unheld(paths)
     finally:
         os.close(directory)

@@ -2,6 +2,8 @@
 
 <paths.runtime>/control.sock     context's ROUTER
 <paths.runtime>/proposals.sock   verifier's PULL
+
+Each has another name for the moment in which it is bound (shared.bus.sockets).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 
 MAX_SOCKET_PATH = 107  # sun_path of struct sockaddr_un without its terminating zero
-_NEW = ".new"  # a socket is bound under this suffix and then renamed (shared.bus.sockets)
+_NEW = ".new"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,11 @@ class Endpoints:
                 f"{MAX_SOCKET_PATH}: set a shorter directory, e.g. /run/ringline"
             )
         return cls(*(f"ipc://{file}" for file in files))
+
+    def bound_by(self, role: str) -> list[Path]:
+        """The files that a process of that role makes, and leaves when it is killed."""
+        endpoints = {"context": [self.control], "verifier": [self.proposals]}.get(role, [])
+        return [file for endpoint in endpoints for file in (socket_file(endpoint), staging_file(endpoint))]
 
 
 def socket_file(endpoint: str) -> Path:

@@ -56,10 +56,12 @@ def sole_process(paths: Paths, role: str, patience_s: float = PATIENCE_S) -> Ite
 
 
 def remove_unheld(paths: Paths) -> None:
-    """Remove the files of processes that were killed; whoever runs keeps its own."""
+    """Remove the files of processes that were killed, their sockets too; whoever runs keeps its own."""
+    endpoints = Endpoints.named(paths)
     for path in paths.runtime.glob("*.lock"):
-        with suppress(RinglineError), sole_process(paths, path.stem, patience_s=0.0):
-            pass  # its end removes them
+        with suppress(RinglineError), sole_process(paths, path.stem, patience_s=0.0):  # its end removes them
+            for file in endpoints.bound_by(path.stem):
+                file.unlink(missing_ok=True)
 
 
 def lock_file(paths: Paths, role: str) -> Path:

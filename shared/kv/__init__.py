@@ -4,7 +4,7 @@ from shared.kv.attach import Attached, attach
 from shared.kv.geometry import DRAFT_PLANE, TARGET_PLANE, KvGeometry, blocks_of, describe_plane
 from shared.kv.late import LatePool
 from shared.kv.layout import ControlSpec
-from shared.kv.segment import Segment, open_segment
+from shared.kv.segment import Segment, open_segment, remove_unowned
 
 __all__ = [
     "DRAFT_PLANE",
@@ -18,4 +18,5 @@ __all__ = [
     "blocks_of",
     "describe_plane",
     "open_segment",
+    "remove_unowned",
 ]

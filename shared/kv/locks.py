@@ -26,7 +26,7 @@ _SPAN = 1 << 32
 
 
 class OwnerLock:
-    """Held from construction to `release` or death."""
+    """Held from construction to `close` or death."""
 
     def __init__(self, directory: Path) -> None:
         self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -39,7 +39,7 @@ class OwnerLock:
                 "or set paths.memory to another directory"
             ) from None
 
-    def release(self) -> None:
+    def close(self) -> None:
         os.close(self._fd)
 
 

@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 import struct
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import structlog
 
 from shared.config.directories import make_private
+from shared.config.errors import RinglineError
 from shared.kv import files
 from shared.kv.layout import (
     NEXT_SEQUENCE_OFFSET,
@@ -84,7 +86,7 @@ class Segment:
         """A clean stop: nothing is left in the directory."""
         files.remove(self.directory)
         os.close(self._pool_fd)
-        self._lock.release()
+        self._lock.close()
 
 
 def open_segment(directory: Path, spec: ControlSpec) -> Segment:
@@ -98,8 +100,16 @@ def open_segment(directory: Path, spec: ControlSpec) -> Segment:
         generation = _create(directory, spec)
         return Segment(directory, lock, spec, generation, recovered=False)
     except BaseException:
-        lock.release()
+        lock.close()
         raise
+
+
+def remove_unowned(directory: Path) -> None:
+    """What a killed owner left, when it is needed no more; what is owned stays."""
+    if not directory.is_dir():
+        return
+    with suppress(RinglineError), closing(OwnerLock(directory)):
+        files.remove(directory)
 
 
 def _reattach(directory: Path, spec: ControlSpec) -> int | None:

@@ -83,6 +83,15 @@ def test_a_killed_service_comes_back_and_no_alarm_is_lost(plant: WholePlant, ser
     assert plant.pid(service) != old
 
 
+def test_a_stop_right_behind_a_kill_leaves_nothing(plant: WholePlant) -> None:
+    """Who binds sockets and owns the memory dies, and the launcher learns of it and of its stop at once."""
+    plant.freeze()
+    plant.kill("verifier")
+    plant.kill("context")
+    assert plant.stop() == 0
+    assert plant.log().count("context: started") == 1
+
+
 def test_status_says_which_service_is_not_alive(plant: WholePlant) -> None:
     plant.kill("draft", signal.SIGSTOP)
     config = str(plant.home.config)

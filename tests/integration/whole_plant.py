@@ -123,12 +123,18 @@ class WholePlant:
         # A broker keeps alarms for a session it knows; before the first subscription it knows none.
         wait_for(lambda: "connected to the broker" in self.log(), "the gateway's subscription")
 
+    def freeze(self) -> None:
+        """The launcher does nothing more until it is told to stop."""
+        assert self._up is not None
+        self._up.send_signal(signal.SIGSTOP)
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """A stop signal; the exit code. Nothing may be left: no process, no shared memory, no socket."""
         if self._up is None:
             return 0
         children = psutil.Process(self._up.pid).children(recursive=True) if self._up.poll() is None else []
         self._up.send_signal(number)
+        self._up.send_signal(signal.SIGCONT)
         code = self._up.wait(60)
         self._up = None
         _, alive = psutil.wait_procs(children, timeout=5)

@@ -14,7 +14,7 @@ import structlog
 
 from shared.config.errors import RinglineError
 from shared.config.settings import KvFormat
-from shared.kv import ControlSpec, KvGeometry, attach, open_segment
+from shared.kv import ControlSpec, KvGeometry, attach, open_segment, remove_unowned
 from shared.kv.layout import PAGE
 
 PLANES = ((2, 1, 32), (1, 1, 32))
@@ -94,6 +94,19 @@ def test_a_killed_owners_files_are_found_again(tmp_path: Path) -> None:
     assert segment.generation == generation
     assert bytes(segment.records[:4]) == b"left"
     segment.close()
+
+
+def test_what_nobody_needs_any_more_is_removed_unless_it_is_owned(tmp_path: Path) -> None:
+    directory = tmp_path / "shm"
+    remove_unowned(directory)
+    leave_behind(directory, spec_of())
+    segment = open_segment(directory, spec_of())
+    remove_unowned(directory)
+    assert all(file.exists() for file in segment.files)
+    segment.close()
+    leave_behind(directory, spec_of())
+    remove_unowned(directory)
+    assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize(

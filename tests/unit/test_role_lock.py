@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.bus.endpoints import Endpoints
 from shared.bus.role_lock import holder_of, holds_lock, lock_file, remove_unheld, sole_process
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
@@ -21,7 +22,7 @@ from shared.config.settings import Paths
 HOLD = (
     "import sys; from pathlib import Path; from shared.bus.role_lock import sole_process;"
     "from shared.config.settings import Paths\n"
-    "with sole_process(Paths(runtime=Path(sys.argv[1])), 'draft'): \n"
+    "with sole_process(Paths(runtime=Path(sys.argv[1])), sys.argv[2]): \n"
     "    print('held', flush=True); sys.stdin.read()"
 )
 
@@ -32,9 +33,9 @@ def paths(tmp_path: Path) -> Paths:
 
 
 @contextmanager
-def holder(paths: Paths) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the draft's lock."""
-    command = [sys.executable, "-c", HOLD, str(paths.runtime)]
+def holder(paths: Paths, role: str = "draft") -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the role's lock."""
+    command = [sys.executable, "-c", HOLD, str(paths.runtime), role]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
@@ -76,6 +77,21 @@ def test_what_killed_processes_left_is_removed_and_a_living_one_keeps_its_place(
         with sole_process(paths, "verifier"):
             remove_unheld(paths)
             assert list(paths.runtime.iterdir()) == [lock_file(paths, "verifier")]
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_the_sockets_of_killed_processes_are_removed_too(paths: Paths, lives: bool) -> None:
+    """Bound, or just being bound; those of a living process stay."""
+    with holder(paths, "context") as first:
+        files = Endpoints.of(paths).bound_by("context")
+        for file in files:
+            file.touch()
+        if not lives:
+            first.kill()
+            first.wait()
+        remove_unheld(paths)
+        left = [*files, lock_file(paths, "context")] if lives else []
+        assert set(paths.runtime.iterdir()) == set(left)
 
 
 def test_a_killed_holder_leaves_its_place_free(paths: Paths) -> None:
