@@ -14,8 +14,8 @@
 
 namespace ringline::RINGLINE_ISA {
 
-// How far ahead of the computation weights are fetched. A power of two is slower by a twentieth: what is fetched
-// then meets what is read in the same sets of the caches.
+// How far ahead of the computation weights are fetched. A power of two is slower by a twentieth: what is
+// fetched then meets what is read in the same sets of the caches.
 inline constexpr int64_t kPrefetchBytes = 6144;
 
 // The activation rows of one block, by value, so that the compiler keeps their addresses in registers.
