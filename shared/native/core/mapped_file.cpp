@@ -8,7 +8,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <stdexcept>
+#include <string_view>
 
 namespace ringline {
 
@@ -38,10 +41,46 @@ void* reserve(size_t size) {
   return begin + skip;
 }
 
+// Reads the whole file into the mapping it returns; MAP_FAILED when there can be none.
 void* map_file(int file, size_t size) {
   void* place = reserve(size);
   const int fixed = place != nullptr ? MAP_FIXED : 0;
-  return ::mmap(place, size, PROT_READ, MAP_SHARED | fixed, file, 0);
+  void* mapping = ::mmap(place, size, PROT_READ, MAP_SHARED | fixed, file, 0);
+  if (mapping == MAP_FAILED) return mapping;
+  // Both are advice: a kernel that knows neither reads page by page, as needed.
+  ::madvise(mapping, size, MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_READ
+  ::madvise(mapping, size, MADV_POPULATE_READ);
+#endif
+  return mapping;
+}
+
+// How many bytes of the mapping that begins at `data` are in huge pages; 0 where the system does not say.
+size_t huge_bytes(const void* data) {
+  std::ostringstream address;
+  address << std::hex << reinterpret_cast<uintptr_t>(data) << '-';
+  std::ifstream smaps("/proc/self/smaps");
+  std::string line;
+  bool found = false;
+  while (std::getline(smaps, line)) {
+    found = found || line.rfind(address.str(), 0) == 0;
+    constexpr std::string_view kKey = "FilePmdMapped:";
+    if (found && line.rfind(kKey, 0) == 0) return std::stoull(line.substr(kKey.size())) * 1024;
+  }
+  return 0;
+}
+
+// Where pages of a file were reclaimed before, those left keep the holes between them from being filled with
+// huge pages. The file is then read anew, once; not where there is no huge page at all, as there never will
+// be.
+void* map_in_huge_pages(int file, size_t size) {
+  void* mapping = map_file(file, size);
+  if (mapping == MAP_FAILED) return mapping;
+  const size_t huge = huge_bytes(mapping);
+  if (huge == 0 || huge >= size - size / 10) return mapping;
+  ::munmap(mapping, size);
+  ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+  return map_file(file, size);
 }
 
 }  // namespace
@@ -52,16 +91,11 @@ MappedFile::MappedFile(const std::string& path) {
   struct stat status = {};
   const bool known = ::fstat(file, &status) == 0;
   size_ = known ? static_cast<size_t>(status.st_size) : 0;
-  void* mapping = size_ > 0 ? map_file(file, size_) : MAP_FAILED;
+  void* mapping = size_ > 0 ? map_in_huge_pages(file, size_) : MAP_FAILED;
   ::close(file);
   if (known && size_ == 0) errno = ENODATA;
   if (mapping == MAP_FAILED) fail(path, "map");
   data_ = static_cast<const std::byte*>(mapping);
-  // Both are advice: a kernel that knows neither reads page by page, as needed.
-  ::madvise(mapping, size_, MADV_HUGEPAGE);
-#ifdef MADV_POPULATE_READ
-  ::madvise(mapping, size_, MADV_POPULATE_READ);
-#endif
 }
 
 MappedFile::~MappedFile() { ::munmap(const_cast<std::byte*>(data_), size_); }
