@@ -9,7 +9,7 @@ import structlog
 from services.context import opening
 from services.context.ledger import Ledger
 from services.context.post import Post
-from services.context.preemption import CRITICAL, answering, victims
+from services.context.preemption import CRITICAL, answering, streams_in_the_way, victims
 from services.context.prefix_cache import Entry
 from services.context.profiles import Profile, Profiles
 from services.context.replies import accepted
@@ -77,6 +77,11 @@ class Admitting:
     def stream(self, name: str) -> Sequence | None:
         return next((s for s in self._ledger.live.values() if s.stream == name), None) if name else None
 
+    def end_stream(self, stream: Sequence, reason: str) -> None:
+        _log.info("stream closed", stream=stream.stream, reason=reason)
+        self._ledger.close(stream, "closed")
+        self._post.close(stream.seq, reason)
+
     def _compute_prefix(self, profile: Profile) -> bool:
         """Begin with a prefix that is wanted and not computed. False: a critical request waits for it, and
         requests are leaving to make room for it; nobody may take that."""
@@ -88,8 +93,11 @@ class Admitting:
             self._profiles.start(profile, prefix, self._new_id)
             self._post.writers(prefix.snapshot())
             return True
-        if not self._others():
-            self._refuse([w for w in self.waiting if w.submit.profile == profile.name])
+        wanted_by = [waiting for waiting in self.waiting if waiting.submit.profile == profile.name]
+        if wanted_by and not self._others():
+            if self._end_streams(prefix):
+                return self._compute_prefix(profile)
+            self._refuse(wanted_by, prefix)
         return not (urgent and self._ledger.held)
 
     def _asks_in_vain(self, waiting: Waiting) -> bool:
@@ -109,14 +117,29 @@ class Admitting:
                 return True
             if self._others():
                 return False
-        self._refuse([waiting])
+        if self._end_streams(sequence):
+            return self._start(waiting, profile)
+        self._refuse([waiting], sequence)
         return True
 
-    def _refuse(self, hopeless: list[Waiting]) -> None:
-        reason = "streams and prefixes leave too little of the pool: close streams or raise context.pool_mb"
+    def _end_streams(self, candidate: Sequence) -> bool:
+        """Nobody else will make room, and what was logged is only context: whether streams have ended."""
+        ending = streams_in_the_way(self._ledger, candidate)
+        for stream in ending:
+            self.end_stream(stream, "an alarm needs its room")
+        return bool(ending)
+
+    def _refuse(self, hopeless: list[Waiting], candidate: Sequence) -> None:
+        pinned = {block for blocks in self._ledger.pins.values() for block in blocks}
+        total, needed = self._ledger.pool.total, candidate.worst_blocks()
+        left = total - len(pinned.difference(candidate.blocks))
+        reason = (
+            f"it may need {needed} blocks and other profiles' prefixes leave {left} of the pool's {total}: "
+            "raise context.pool_mb, or restart context after changing the profiles"
+        )
         for waiting in hopeless:
             self.waiting.remove(waiting.submit.request_id)
-            self._post.reject(waiting.submit.request_id, reason, RETRY_MAX_S)
+            self._post.reject(waiting.submit.request_id, reason, None)
 
     def _candidates(self, waiting: Waiting, profile: Profile) -> list[tuple[Sequence, list[Entry]]]:
         """In the order of preference: a fork of its stream, the plain request."""

@@ -33,7 +33,6 @@ class Limits:
         chunk, step = settings.verifier.prefill_chunk, settings.verifier.node_budget + 1
         profiles = (_DEFAULT, *settings.profiles)
         sequences = settings.context.max_sequences + settings.context.max_streams
-        sequences = settings.context.max_sequences + settings.context.max_streams
         longest = max(chunk, step)
         return cls(
             n_vocab=n_vocab,

@@ -1,4 +1,5 @@
-"""Who makes room for a critical request: requests that can be computed again, the least severe and youngest.
+"""Who makes room: for a critical request others that can be computed again, the least severe and youngest;
+for any request streams, the longest silent first, once nobody else will leave.
 
 live ──SeqClose──▶ held ──writers released──▶ its blocks are free
   └── tokens and counters ──▶ waiting, in front of its severity ──room──▶ live, under a new sequence
@@ -27,5 +28,14 @@ def victims(ledger: Ledger, candidate: Sequence) -> list[Sequence]:
     for count in range(len(able) + 1):
         places = ledger.limits.max_sequences - len(requests) + count
         if places > 0 and ledger.room(candidate, leaving + able[:count]) >= 0:
+            return able[:count]
+    return []
+
+
+def streams_in_the_way(ledger: Ledger, candidate: Sequence) -> list[Sequence]:
+    """Streams whose end makes room for `candidate`. None when not even the end of all of them does."""
+    able = sorted((s for s in ledger.live.values() if s.kind == "stream"), key=lambda s: s.used)
+    for count in range(1, len(able) + 1):
+        if ledger.room(candidate, able[:count]) >= 0:
             return able[:count]
     return []

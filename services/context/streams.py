@@ -5,9 +5,9 @@
                        └──▶ StreamRefused, with a time to come again
 
 `serial` makes an append idempotent: it is in the record together with the tokens. A stream ends with
-StreamClose, with another version of its profile, when the verifier cannot go on with it, or for another
-asset's stream that finds no place, if it has been silent for SILENT_S and for longer than all others. The
-next append opens it anew.
+StreamClose, with another version of its profile, when the verifier cannot go on with it, for a request that
+finds no room beside the streams, or for another asset's stream that finds no place, if it has been silent for
+SILENT_S; the one that has been silent longer than all others. The next append opens it anew.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Streams:
     def append(self, append: StreamAppend) -> None:
         stream = self._admitting.stream(append.stream)
         if stream is not None and stream.profile != append.profile:
-            self._end(stream, "its profile is another one now")
+            self._admitting.end_stream(stream, "its profile is another one now")
             stream = None
         self.use(append.stream)
         if stream is not None and append.serial <= stream.serial:
@@ -80,14 +80,14 @@ class Streams:
     def close(self, name: str) -> None:
         stream = self._admitting.stream(name)
         if stream is not None:
-            self._end(stream, "closed")
+            self._admitting.end_stream(stream, "closed")
             self._admitting.admit()
 
     def profile_changed(self, name: str) -> None:
         """Its streams stand on a prefix that is another now."""
         for stream in self.all():
             if stream.profile == name:
-                self._end(stream, "its profile has changed")
+                self._admitting.end_stream(stream, "its profile has changed")
 
     # --- checks ---
 
@@ -148,7 +148,8 @@ class Streams:
         if not able:
             return False
         silent = min(able, key=lambda stream: stream.used)
-        self._end(silent, f"silent for {now - silent.used:.0f} s, another stream needs its place")
+        reason = f"silent for {now - silent.used:.0f} s, another stream needs its place"
+        self._admitting.end_stream(silent, reason)
         return True
 
     # --- changes ---
@@ -188,11 +189,6 @@ class Streams:
 
     def _overflows(self, stream: Sequence, append: StreamAppend) -> bool:
         return len(stream.tokens) + len(append.tokens) > self._ledger.limits.record.tokens
-
-    def _end(self, stream: Sequence, reason: str) -> None:
-        _log.info("stream closed", stream=stream.stream, reason=reason)
-        self._ledger.close(stream, "closed")
-        self._post.close(stream.seq, reason)
 
     # --- answers ---
 
