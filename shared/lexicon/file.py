@@ -61,13 +61,14 @@ def write_lexicon(path: Path, passages: Sequence[Passage], model: str, vocabular
 
 def read_lexicon(path: Path, vocabulary: str, n_vocab: int) -> Passages:
     """The passages of the file. RinglineError: missing, damaged, of another vocabulary or version."""
+    most = _HEADER.size + _DIGEST + 4 * (2 * MAX_PASSAGES + MAX_TOKENS)
     try:
-        size = path.stat().st_size
-        if size > _HEADER.size + _DIGEST + 4 * (2 * MAX_PASSAGES + MAX_TOKENS):
-            raise RinglineError(f"{path}: {size} bytes are too many for a lexicon; {_REBUILD}")
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(most + 1)
     except OSError as error:
         raise RinglineError(f"{path}: cannot be read: {error.strerror}; check draft.lexicon") from None
+    if len(raw) > most:
+        raise RinglineError(f"{path}: more than {most} bytes are too many for a lexicon; {_REBUILD}")
     return _decode(path, raw, vocabulary, n_vocab)
 
 

@@ -44,11 +44,12 @@ def passages(path: Path) -> Iterator[str]:
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise RinglineError(f"{path}: more than {MAX_BYTES >> 20} MB; split it or leave it out")
-        raw = path.read_bytes()
+        with path.open("rb") as file:  # a device says that its size is 0
+            raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise RinglineError(f"{path}: cannot be read: {error.strerror}; check its name and rights") from None
+    if len(raw) > MAX_BYTES:
+        raise RinglineError(f"{path}: more than {MAX_BYTES >> 20} MB; split it or leave it out")
     for codec in _CODECS:
         try:
             text = raw.decode(codec)
@@ -70,13 +71,13 @@ def _cells(text: str) -> Iterator[str]:
 
 
 def _json(text: str) -> Iterator[str]:
-    yield from _strings(json.loads(text))
+    yield from _strings(json.loads(text, parse_int=str))  # numbers say nothing, however long they are
 
 
 def _json_lines(text: str) -> Iterator[str]:
-    for line in text.splitlines():
+    for line in text.split("\n"):  # not splitlines: JSON may have other line separators inside a string
         if line.strip():
-            yield from _strings(json.loads(line))
+            yield from _json(line)
 
 
 def _strings(value: object) -> Iterator[str]:

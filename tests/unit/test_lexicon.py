@@ -73,6 +73,12 @@ def test_answers_as_the_gateway_publishes_them_are_read_line_by_line(tmp_path: P
     assert list(passages(tmp_path / "answers.jsonl")) == [f"answer number {i}" for i in range(3)]
 
 
+def test_numbers_and_line_separators_inside_a_string_harm_no_json(tmp_path: Path) -> None:
+    line = json.dumps({"text": "two\u2028lines\u0085here", "n": 1}, ensure_ascii=False)
+    (tmp_path / "a.jsonl").write_text(f"{line}\r\n{line.replace('1', '9' * 5000)}\n", encoding="utf-8")
+    assert list(passages(tmp_path / "a.jsonl")) == ["two\u2028lines\u0085here"] * 2
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -102,8 +108,10 @@ def test_a_bad_input_is_one_line_that_names_it(
 def test_a_huge_input_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "x.txt").open("wb") as file:
         file.truncate(texts.MAX_BYTES + 1)
-    with pytest.raises(RinglineError, match="more than 64 MB"):
-        list(passages(tmp_path / "x.txt"))
+    (tmp_path / "endless.txt").symlink_to("/dev/zero")
+    for name in ("x.txt", "endless.txt"):
+        with pytest.raises(RinglineError, match="more than 64 MB"):
+            list(passages(tmp_path / name))
 
 
 def test_passages_are_kept_once_and_the_frequent_ones_first() -> None:
@@ -123,6 +131,24 @@ def test_a_lexicon_keeps_its_bound(found: list[str], tokens: int) -> None:
 def test_a_long_passage_is_cut_into_several() -> None:
     built = build(["word " * 2500], words, 10_000)
     assert [len(p.tokens) for p in built.passages] == [1024, 1024, 452]
+
+
+def test_of_a_passage_larger_than_the_room_the_beginning_is_kept() -> None:
+    """A log without an empty line is one passage."""
+    built = build(["word " * 2500, "a b"], words, 1100)
+    assert [len(p.tokens) for p in built.passages] == [1024, 2]
+    assert built.left_out == 1
+
+
+def test_text_that_cannot_fit_is_not_encoded() -> None:
+    seen: list[int] = []
+
+    def encode(text: str) -> list[int]:
+        seen.append(len(text))
+        return words(text)
+
+    build(["word " * 1_000_000], encode, 1000)
+    assert max(seen) <= 32_000
 
 
 def test_a_file_holds_what_was_written(tmp_path: Path) -> None:
