@@ -12,6 +12,7 @@ from typing import Any
 
 _CURLY = str.maketrans(dict.fromkeys("“”„‟＂", '"'))
 _UNREADABLE = {"Cn", "Co", "Cs"}  # unassigned, private use, surrogate: what GB18030 yields for random bytes
+_MOST_DIGITS = 400  # the largest float has 309
 
 
 class PayloadError(ValueError):
@@ -103,8 +104,14 @@ def _repaired(text: str, error: ValueError) -> Any:
 
 
 def _loads(text: str) -> Any:
-    """JSON as controllers write it: raw line breaks inside strings; NaN and Infinity become their names."""
-    return json.loads(text, strict=False, parse_constant=str)
+    """JSON as controllers write it: raw line breaks inside strings; NaN and Infinity become their names, and
+    whole numbers that no controller counts to stay text."""
+    return json.loads(text, strict=False, parse_constant=str, parse_int=_whole_number)
+
+
+def _whole_number(digits: str) -> int | str:
+    """Python refuses to read thousands of digits, and with them the alarm around them."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else digits
 
 
 def _short(error: Exception) -> str:

@@ -105,7 +105,8 @@ def cut_middle(text: str, keep: int | None, mark: str) -> str:
 
 
 def _cut_word(word: str | None, keep: int | None) -> str | None:
-    return cut_middle(word, keep, CUT) if word and keep != 0 else None
+    """In one line: a line break in a field must not look like the next field."""
+    return cut_middle(" ".join(word.split()), keep, CUT) if word and keep != 0 else None
 
 
 def _whole(word: str | None, keep: int | None) -> str | None:
