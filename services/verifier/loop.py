@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import chain
 from threading import Event
 
 import structlog
@@ -237,7 +238,8 @@ class Loop:
         sequence = self._sequences.get(proposal.seq)
         if sequence is None or not proposal.tokens:
             return
-        if max(proposal.tokens) >= self._engine.n_vocab:
+        ids = chain(proposal.tokens, *(draw.ids for draw in proposal.draws))
+        if max(ids) >= self._engine.n_vocab:
             self._bad_proposal(seq=proposal.seq, reason="token out of the vocabulary")
             return
         tree = proposal.tokens, proposal.parents, proposal.sources, proposal.logq

@@ -13,7 +13,6 @@ when each is tried with the distribution it has *given all that decided which no
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -110,8 +109,8 @@ def _checked(tokens: Sequence[int], parents: Sequence[int], draw: Draws) -> Draw
     q = dict(zip(draw.ids, draw.probs, strict=False))
     if not len(q) == len(draw.ids) == len(draw.probs):
         raise ValueError(f"{len(draw.ids)} tokens, {len(q)} different, with {len(draw.probs)} weights")
-    if not all(math.isfinite(p) and p > 0 for p in draw.probs):
-        raise ValueError("a probability is not above 0")
+    if not all(0 < p <= 1 for p in draw.probs):  # NaN is not
+        raise ValueError("a probability is not above 0 and at most 1")
     if len(set(drawn.tokens)) != len(drawn.tokens) or not q.keys() >= set(drawn.tokens):
         raise ValueError(f"what was drawn at node {draw.parent} of a tree cannot come from its distribution")
     return drawn

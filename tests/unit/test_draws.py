@@ -113,6 +113,7 @@ def test_when_a_full_trie_forgets_a_proposal_the_draws_beside_it_count_as_propos
         at_root(0, ids=[6, 7], probs=[0.5, 0.5]),
         at_root(0, probs=[0.4, 0.3, 0.3, 0.0]),
         at_root(0, probs=[float("nan")] * 4),
+        at_root(0, probs=[1e308] * 4),
     ],
 )
 def test_draws_that_cannot_be_are_refused(bad: list[Draws]) -> None:

@@ -33,6 +33,7 @@ from shared.bus.messages.joining import Welcome
 from shared.bus.messages.sequences import (
     Commit,
     CommitFailed,
+    Draw,
     Proposal,
     SeqAppend,
     SeqClose,
@@ -169,6 +170,13 @@ def test_proposals_that_fit_are_verified_and_bad_ones_are_dropped(pool: KvPool) 
     )
     assert engine.drafts[0][:2] == [10, 11]
     assert not {12, 13, 14, 500} & set(engine.drafts[0])
+
+
+def test_what_was_drawn_from_must_be_in_the_vocabulary_too(pool: KvPool) -> None:
+    draw = Draw(parent=-1, children=[0], ids=[12, 500], probs=[0.5, 0.5])
+    drawn = proposal(1, 3, [12]).model_copy(update={"draws": [draw]})
+    _, engine = verify(pool, joined(), snapshot(1, [1, 2, 3]), drawn)
+    assert engine.drafts[0] == []
 
 
 def test_bad_proposals_are_few_lines_in_the_log(pool: KvPool) -> None:
