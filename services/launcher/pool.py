@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from shared.bus.messages.status import PoolReply
 
@@ -47,22 +49,15 @@ def _cache(reply: PoolReply) -> str:
 
 
 def _sequences(reply: PoolReply) -> Table:
-    names = (
-        "seq",
-        "kind",
-        "name",
-        "profile",
-        "known",
-        "in pool",
-        "sink",
-        "window",
-        "ring",
-        "at",
-        "blocks",
-        "shared",
-    )
-    table = Table(*names, title="sequences")
+    """As narrow as it can be: a terminal may have 80 columns, and a pipe has."""
+    table = Table(title="sequences", box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("seq", no_wrap=True)
+    table.add_column("kind", no_wrap=True)
+    table.add_column("name", overflow="fold")
+    table.add_column("profile", overflow="fold")
+    for name in ("known", "in pool", "sink", "window", "ring", "at", "blocks", "shared"):
+        table.add_column(name, no_wrap=True)
     for s in reply.sequences:
         place = (s.known, s.kv_len, s.sink, s.window, s.ring, s.ring_position, s.blocks, s.shares)
-        table.add_row(str(s.seq), s.kind, s.name, s.profile, *map(str, place))
+        table.add_row(str(s.seq), s.kind, Text(s.name), Text(s.profile), *map(str, place))
     return table

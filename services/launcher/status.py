@@ -21,7 +21,7 @@ from shared.config.settings import Settings
 
 _SERVICES = """last heard: age of the latest heartbeat, of which there is one a second
 busy for: how long its loop has been in one step; a forward pass is one"""
-_SEQUENCES = """alarm: its id; empty where a profile's prompt is computed
+_SEQUENCES = """alarm: its id; empty for a stream, and where a profile's prompt is computed
 tokens: prompt and answer so far, of which "in pool" have their K/V there
 blocks: of 16 tokens each, of which "shared" belong to the profile"""
 R = TypeVar("R", bound=Message)
