@@ -11,6 +11,7 @@ from shared.config.values import (
     MAX_STOPS,
     Acceptance,
     Affinity,
+    ClientId,
     FilePath,
     Host,
     Megabytes,
@@ -96,7 +97,7 @@ class Mqtt(Section):
     host: Host = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65535)] = 1883
     version: Literal["5", "3.1.1"] = "5"
-    client_id: Word = "ringline"
+    client_id: ClientId = "ringline"
     username: Word | None = None
     password_file: FilePath | None = None  # never the password itself
     tls_ca: FilePath | None = None

@@ -71,6 +71,8 @@ Threads = Annotated[int, Field(ge=1, le=MAX_THREADS)]
 # CPU of each thread (repeated when there are more threads); "auto": shared.config.cpus.
 Affinity = Annotated[Literal["auto"] | tuple[int, ...], BeforeValidator(_check_affinity)]
 Word = Annotated[str, Field(max_length=256), AfterValidator(_check_text)]
+# Never empty: the broker would make one up for each connection, and keep no alarm while the gateway is away.
+ClientId = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_text)]
 Host = Annotated[str, Field(min_length=1, max_length=253), AfterValidator(_check_text)]
 FilePath = Annotated[Path, AfterValidator(_check_path)]
 ModelName = Annotated[str, Field(min_length=1), AfterValidator(_check_model)]

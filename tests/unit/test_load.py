@@ -105,6 +105,12 @@ def test_a_profile_defined_twice_is_refused(tmp_path: Path) -> None:
     assert 'profile "zh" is defined twice' in problem(tmp_path, GOOD.replace('name = "en"', 'name = "zh"'))
 
 
+def test_a_client_without_an_id_is_refused(tmp_path: Path) -> None:
+    """The broker would make one up for each connection, and keep no alarm while the gateway is away."""
+    message = problem(tmp_path, '[mqtt]\nclient_id = ""\n')
+    assert message == ':2: "mqtt.client_id" = "": string should have at least 1 character'
+
+
 def test_a_password_without_its_user_is_refused(tmp_path: Path) -> None:
     """It would silently not be used."""
     message = problem(tmp_path, '[mqtt]\n\npassword_file = "/etc/password"\n')
