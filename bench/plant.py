@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import random
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +58,7 @@ class Setup:
     verifier: dict[str, Any] = field(default_factory=dict)  # settings
     commands: dict[str, list[str]] = field(default_factory=dict)
     name_of_model: str = "cpu"  # in reports: what the draft model's nodes come from
+    kill_draft_s: float = 0.0  # mean time after which the draft service is killed; 0: never
 
 
 class Plant:
@@ -75,6 +79,10 @@ class Plant:
         self._config = config
         self._settings = load_settings(config)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._cpu_of_killed: dict[str, float] = defaultdict(float)
+        self.kills = 0
+        self._random = random.Random(0)
+        self._kill_at = self._next_kill()
         endpoints = Endpoints.of(self._settings.paths)
         digest = config_hash(self._settings)
         now = time.monotonic_ns()
@@ -115,14 +123,31 @@ class Plant:
     def _start(self) -> None:
         services = ["context", "verifier", *(["draft"] if self.setup.sources else [])]
         for name in services:
-            command = self.setup.commands.get(name, ["-m", f"services.{name}"])
-            with self._log.open("ab") as log:
-                self._processes[name] = subprocess.Popen(
-                    [sys.executable, *command, "--config", str(self._config)], stdout=log, stderr=log
-                )
+            self._spawn(name)
         self._bus.start()
         self._status.start()
         self._wait_joined(set(services) - {"context"})
+
+    def _spawn(self, name: str) -> None:
+        command = self.setup.commands.get(name, ["-m", f"services.{name}"])
+        with self._log.open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, *command, "--config", str(self._config)], stdout=log, stderr=log
+            )
+
+    def _next_kill(self) -> float:
+        mean = self.setup.kill_draft_s
+        return time.monotonic() + self._random.uniform(0.5, 1.5) * mean if mean else math.inf
+
+    def _kill_draft(self) -> None:
+        """SIGKILL, at any instant of a pass, and a new one."""
+        time.sleep(self._random.uniform(0.0, 0.1))
+        self._cpu_of_killed["draft"] += _cpu_seconds(self._processes["draft"])
+        self._processes["draft"].kill()
+        self._processes["draft"].wait(_STOP_S)
+        self._spawn("draft")
+        self.kills += 1
+        self._kill_at = self._next_kill()
 
     def _wait_joined(self, roles: set[str]) -> None:
         deadline = time.monotonic() + _START_S
@@ -153,10 +178,9 @@ class Plant:
         found = {}
         for name, process in self._processes.items():
             try:
-                times = psutil.Process(process.pid).cpu_times()
+                found[name] = _cpu_seconds(process) + self._cpu_of_killed[name]
             except psutil.Error:
                 raise self._silent(f"{name} has ended") from None
-            found[name] = times.user + times.system
         return found
 
     # --- questions ---
@@ -178,6 +202,8 @@ class Plant:
                 asked[question.id] = self._submit(question, workload)
                 open_.add(question.id)
             self._take(asked, open_)
+            if time.monotonic() >= self._kill_at and "draft" in self._processes:
+                self._kill_draft()
         return [asked[question.id] for question in questions]
 
     def _submit(self, question: Question, workload: Workload) -> Timed:
@@ -216,6 +242,11 @@ class Plant:
                 raise self._silent(f"no token for {_ANSWER_S:.0f} s")
             case _:
                 pass
+
+
+def _cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    times = psutil.Process(process.pid).cpu_times()
+    return times.user + times.system
 
 
 def _config(setup: Setup, home: Path, runtime: Path, memory: Path) -> str:

@@ -88,6 +88,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--plots", type=Path, help="directory for a figure")
     parser.add_argument("--tokens", type=int, help="tokens of an answer at most")
     parser.add_argument("--budget", type=int, help="verifier.node_budget of the plants that speculate")
+    parser.add_argument(
+        "--kill-draft", type=float, default=0.0, metavar="S", help="SIGKILL drafters every S seconds or so"
+    )
     return parser.parse_args()
 
 
@@ -117,6 +120,7 @@ def _run(options: argparse.Namespace) -> Report:
             for own, company in _others(options):
                 commands = {} if replay is None else {"draft": pace.command(replay, directory / own)}
                 setup = setup_of(own, common, drafting.sources, options.budget, commands)
+                setup = replace(setup, kill_draft_s=options.kill_draft)
                 inherit(directory / "past", directory / own)
                 sides[own] = stack.enter_context(side(setup, directory / own, company, verifier))
                 warm_up(sides[own].plant, workload)

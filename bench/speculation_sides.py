@@ -96,6 +96,7 @@ class Side:
             **figures.speculation(passes, self.plant.setup.name_of_model),
             **figures.overhead(self.answers, passes, self.cpu_s),
             "counted_since_start": counted,
+            "draft_kills": self.plant.kills,
             **self._device_counts(),
         }
 

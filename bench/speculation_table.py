@@ -21,6 +21,11 @@ def table(report: Report) -> str:
     lines += [_side(name, one) for name, one in report["sides"].items()]
     lines += [_source(name, count) for name, count in report["sides"][OWN]["by_source"].items()]
     lines += _rejections(report["sides"][OWN])
+    lines += [
+        f"{name}: the draft service was killed {one['draft_kills']} times"
+        for name, one in report["sides"].items()
+        if one["draft_kills"]
+    ]
     lines += [f"together, {key}: {value:.2f}" for key, value in report.get("together", {}).items()]
     lines += [_novelty(name, kind) for name, kind in report.get("by_novelty", {}).items()]
     if "lockstep_computed" in report:
