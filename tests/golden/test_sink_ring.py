@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_runs import GOLDEN, Ids, Run, cut, kl_lower_bound, log_softmax, open_test_model
 from numpy.typing import NDArray
 
 from shared.config.settings import KvFormat
 from shared.native import Model
+from tests.golden.engine_runs import GOLDEN, Ids, Run, cut, kl_lower_bound, log_softmax, open_test_model
 
 CHUNKS = (1, 7, 16, 33)
 WITH_SINK = ((4, 60), (16, 112), (37, 91))  # S, W

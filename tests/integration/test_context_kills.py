@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import time
 
 import pytest
@@ -66,8 +67,8 @@ def test_a_killed_context_goes_on_without_computing_again(world: World) -> None:
     assert wait(gateway, Tokens).tokens == [7]
 
 
-def test_blocks_of_a_cancelled_request_wait_for_a_verifier_that_is_cut_off(world: World) -> None:
-    """SIGSTOP makes it look lost, but it may wake up and write: its lock on the pool says so."""
+def cancelled_under_a_stopped_verifier(world: World) -> subprocess.Popen[str]:
+    """A request is cancelled in the middle of its answer, while SIGSTOP keeps the verifier from hearing it."""
     world.start("context")
     verifier = world.start("verifier")
     gateway = Gateway(world, [request("r1", max_tokens=900)])
@@ -75,6 +76,12 @@ def test_blocks_of_a_cancelled_request_wait_for_a_verifier_that_is_cut_off(world
     verifier.send_signal(signal.SIGSTOP)
     gateway.client.send(Cancel(request_id="r1"))
     assert wait(gateway.client, Finished).reason == "cancelled"
+    return verifier
+
+
+def test_blocks_of_a_cancelled_request_wait_for_a_verifier_that_is_cut_off(world: World) -> None:
+    """SIGSTOP makes it look lost, but it may wake up and write: its lock on the pool says so."""
+    verifier = cancelled_under_a_stopped_verifier(world)
     status = world.until(lambda s: all(service.role != "verifier" for service in s.services))
     assert not at_rest(status)
     verifier.send_signal(signal.SIGCONT)
@@ -82,12 +89,6 @@ def test_blocks_of_a_cancelled_request_wait_for_a_verifier_that_is_cut_off(world
 
 
 def test_blocks_of_a_killed_verifier_come_back(world: World) -> None:
-    world.start("context")
-    verifier = world.start("verifier")
-    gateway = Gateway(world, [request("r1", max_tokens=900)])
-    wait(gateway.client, Tokens)
-    verifier.send_signal(signal.SIGSTOP)
-    gateway.client.send(Cancel(request_id="r1"))
-    wait(gateway.client, Finished)
+    cancelled_under_a_stopped_verifier(world)
     world.kill("verifier")
     world.until(at_rest)

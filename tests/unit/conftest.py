@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import structlog
-from context_plant import Plant
-from fetch_world import BODY, Hub, served
 
 from shared.model.fetch import MODEL_DIR_VARIABLE
+from tests.unit.context_plant import Plant
+from tests.unit.fetch_world import BODY, Hub, served
 
 
 @pytest.fixture

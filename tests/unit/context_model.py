@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from context_plant import VOCABULARY, Plant
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
@@ -16,6 +15,7 @@ from services.context.sequence import Ring, Sequence
 from shared.bus.messages.fields import Message
 from shared.bus.messages.requests import Finished, Rejected, Submit, Tokens
 from shared.bus.messages.sequences import Commit, SeqAppend, SeqClose, SeqOpen, SeqState
+from tests.unit.context_plant import VOCABULARY, Plant
 
 VERIFIER = ("verifier", 1)
 GARBAGE = (-1, 0)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from shared.model.catalogue import Entry, HubFile, Package
-from shared.model.report import LogReport
 
 BODY = bytes(range(256)) * 400
 ENTRY = Entry(
@@ -24,15 +23,6 @@ ENTRY = Entry(
         Package("ringline-fake-part2", "1.0", "*/data/part02.bin", len(BODY) - 60_000),
     ),
 )
-
-
-class Said(LogReport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
 
 
 class Hub:

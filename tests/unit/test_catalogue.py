@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tiny_gguf import write_tiny
 from typer.testing import CliRunner
 
 from shared.config.settings import Paths
 from shared.model.catalogue import CATALOGUE, Entry
 from shared.model.cli import app
 from shared.model.open import open_model
+from tests.unit.tiny_gguf import write_tiny
 
 pytestmark = pytest.mark.usefixtures("logging_ends_with_the_command")
 

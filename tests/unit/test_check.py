@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from config_file import ONE_ROUTE, problem, write
 from typer.testing import CliRunner
 
 from services.launcher.check import check_plant
 from services.launcher.cli import app
 from shared.config.load import load_settings
+from tests.unit.config_file import ONE_ROUTE, problem, write
 
 GOOD = '[paths]\nruntime = "/nonexistent/ringline"\n' + ONE_ROUTE
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from context_plant import Decoder, Plant, compute_prefix, start, submit
 
 from shared.bus.messages.requests import Accepted, RegisterProfile, Rejected
 from shared.bus.messages.sequences import SeqOpen
+from tests.unit.context_plant import Decoder, Plant, compute_prefix, start, submit
 
 
 @pytest.mark.parametrize(

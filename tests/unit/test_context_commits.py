@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from context_plant import Plant, start, states
 
 from services.context.sequence import Ring
 from shared.bus.messages.requests import Tokens
 from shared.bus.messages.sequences import Commit, SeqClose, SeqOpen
+from tests.unit.context_plant import Plant, start, states
 
 
 @pytest.mark.parametrize(

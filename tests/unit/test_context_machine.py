@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from context_model import ModelledVerifier, label
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from services.context.streams import SILENT_S
 from shared.bus.messages.requests import RegisterProfile, StreamAppend, StreamAppended, Submit
+from tests.unit.context_model import ModelledVerifier, label
 
 PREFIXES = {"none": [], "even": list(range(100, 132)), "odd": list(range(200, 221))}
 CHANGED = {"none": [], "even": list(range(110, 142)), "odd": list(range(210, 236))}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import structlog
-from context_plant import model_info, settings_for
 
 from services.context.app import describe
 from services.context.models import HelloCheck, Pair, choose_pair
@@ -12,6 +11,7 @@ from shared.bus.messages.joining import Hello
 from shared.config.errors import RinglineError
 from shared.kv import describe_plane
 from shared.model.open import ModelInfo
+from tests.unit.context_plant import model_info, settings_for
 
 DRAFT_PLANE = (1, 1, 64)
 

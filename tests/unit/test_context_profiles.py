@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from context_plant import Plant, compute_prefix, start, submit
-
 from shared.bus.messages.requests import Accepted, RegisterProfile, Rejected
 from shared.bus.messages.sequences import SeqOpen
 from shared.config.settings import MAX_PROFILES
+from tests.unit.context_plant import Plant, compute_prefix, start, submit
 
 
 def test_a_request_starts_behind_its_profiles_prefix(plant: Plant) -> None:

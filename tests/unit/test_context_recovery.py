@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from context_plant import VERIFIER, Plant, start, submit
-
 from shared.bus.messages.requests import Accepted, Finished, RegisterProfile, Sampling, Tokens
 from shared.bus.messages.sequences import Commit, SeqOpen
+from tests.unit.context_plant import VERIFIER, Plant, start, submit
 
 
 def test_after_kill_9_sequences_go_on_where_they_were(plant: Plant) -> None:

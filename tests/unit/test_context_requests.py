@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from context_plant import VERIFIER, Decoder, Plant, start, submit
 
 from shared.bus.messages.requests import Accepted, Finished, Rejected, Sampling, Tokens
 from shared.bus.messages.sequences import SeqClose, SeqOpen, SeqState
+from tests.unit.context_plant import VERIFIER, Decoder, Plant, start, submit
 
 
 def test_a_request_runs_from_submit_to_finished(plant: Plant) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from context_plant import Decoder, Plant, submit
 
 from services.context.sequence import Sequence
 from services.context.streams import SILENT_S
@@ -22,6 +21,7 @@ from shared.bus.messages.requests import (
     Tokens,
 )
 from shared.bus.messages.sequences import Commit, SeqAppend, SeqClose, SeqOpen
+from tests.unit.context_plant import Decoder, Plant, submit
 
 VERIFIER = ("verifier", 4711)
 SAMPLED: dict[str, object] = {"sampling": Sampling(temperature=0.8, seed=7), "stop": ["###"]}

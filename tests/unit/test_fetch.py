@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from fetch_world import BODY, ENTRY, Hub, Said
 
 from shared.config.errors import RinglineError
 from shared.model.cli import verify
 from shared.model.fetch import MODEL_DIR_VARIABLE, fetch
+from tests.unit.fetch_world import BODY, ENTRY, Hub
+from tests.unit.said import Said
 
 
 def names(directory: Path) -> list[str]:

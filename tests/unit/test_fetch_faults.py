@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fetch_world import BODY, ENTRY, Hub, Said
 from typer.testing import CliRunner
 
 from shared.config.errors import RinglineError
@@ -20,6 +19,8 @@ from shared.model import catalogue, sources
 from shared.model.cli import app
 from shared.model.fetch import fetch
 from shared.model.sources import CHUNK, LocalFile, SourceUnavailableError
+from tests.unit.fetch_world import BODY, ENTRY, Hub
+from tests.unit.said import Said
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from gateway_lines_world import FakeContext, configured, delivery, made_appends, put
 
 from services.gateway.appends import IN_FLIGHT
 from services.gateway.intake import Intake, reroute
@@ -15,6 +14,7 @@ from services.gateway.journal import Journal, State
 from services.gateway.routes import RouteTable
 from shared.bus.messages.requests import StreamAppend, StreamAppended, StreamClose, StreamRefused
 from shared.config.settings import Route
+from tests.unit.gateway_lines_world import FakeContext, configured, delivery, made_appends, put
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gateway_lines_world import FakeContext, configured, delivery, made_appends, put
 
 from services.gateway.app import Gateway
 from services.gateway.dedupe import Arrival
@@ -22,6 +21,7 @@ from shared.bus.messages.fields import Message
 from shared.bus.messages.joining import Welcome
 from shared.bus.messages.requests import StreamAppend, StreamRefused, Submit
 from shared.config.settings import Route
+from tests.unit.gateway_lines_world import FakeContext, configured, delivery, made_appends, put
 
 LOG = Route(topic="log/+", profile="p", stream="{1}")
 ALARM = Route(topic="alarm/+", profile="p", stream="{1}", answer="out/{1}")

@@ -6,13 +6,13 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from gateway_lines_world import FakeContext, made_appends, put
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from services.gateway.journal import Journal
 from shared.bus.messages.requests import StreamAppend, StreamRefused
+from tests.unit.gateway_lines_world import FakeContext, made_appends, put
 
 
 class LinesMachine(RuleBasedStateMachine):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from gateway_lines_world import PROFILE, configured, put
 
 from services.gateway.alarm import Alarm
 from services.gateway.dedupe import Arrival
@@ -19,6 +18,7 @@ from services.gateway.requests import LINES_FIRST_S, Requests
 from shared.bus.messages.fields import Message
 from shared.bus.messages.requests import Finished, RegisterProfile, Submit, Tokens
 from shared.config.settings import Profile
+from tests.unit.gateway_lines_world import PROFILE, configured, put
 
 
 class Letters:

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_gguf import write_tiny
 
 from shared.config.errors import RinglineError
 from shared.config.quote import MAX_SHOWN, one_line, quoted
 from shared.model.architecture import chat_template, check_tensors, context_length, model_spec
 from shared.model.gguf_read import MAX_ELEMENTS, MAX_HEADER, read_gguf
 from shared.model.vocabulary import read_vocabulary
+from tests.unit.tiny_gguf import write_tiny
 
 U8, U32, BOOL, STRING, ARRAY = 0, 4, 7, 8, 9
 EVIL = "a\nringline: all is well\x1b[2J\u202e" + "x" * 300

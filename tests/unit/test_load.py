@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from config_file import ONE_ROUTE, problem, write
 
 from shared.config.errors import RinglineError
 from shared.config.load import config_hash, load_settings
 from shared.config.settings import MAX_PROFILES, Settings
+from tests.unit.config_file import ONE_ROUTE, problem, write
 
 GOOD = (
     '''

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from config_file import ONE_ROUTE, outcome
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.config.errors import RinglineError
 from shared.config.load import load_settings
 from shared.config.settings import Settings
+from tests.unit.config_file import ONE_ROUTE, outcome
 
 VALUES = [
     *("-1", "0", "1", "2.5", "1e400", "nan", "inf", "true", "1979-05-27", "07:32:00", "9223372036854775808"),

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_gguf import write_tiny
 
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 from shared.model.open import ModelFile, locate, open_model
 from shared.model.packing import Packer
 from shared.model.report import Advance, LogReport
+from tests.unit.tiny_gguf import write_tiny
 
 
 @pytest.fixture

@@ -9,23 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tiny_gguf import write_tiny
 
 from shared.config.errors import RinglineError
 from shared.config.settings import Paths
 from shared.model.cache_file import damaged_part
 from shared.model.open import open_model
-from shared.model.report import LogReport
 from shared.native import digest
-
-
-class Said(LogReport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.lines.append(line)
+from tests.unit.said import Said
+from tests.unit.tiny_gguf import write_tiny
 
 
 @pytest.fixture
