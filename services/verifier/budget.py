@@ -48,10 +48,6 @@ class Spread:
     tokens: float
     cost: float  # a pass of one row without a context is 1
 
-    @property
-    def rows(self) -> int:
-        return len(self.drafts) + sum(len(selection) for selection in self.drafts)
-
 
 class Budget:
     """Chooses with what `cost` and `calibration` have learnt."""

@@ -116,6 +116,6 @@ def test_a_stop_string_is_found_whatever_passes_its_tokens_came_in(
     assert found == whole
 
 
-def test_a_stop_string_that_the_prompt_ends_with_begins_is_not_complete_in_the_answer() -> None:
+def test_a_stop_string_that_begins_in_the_prompt_does_not_end_the_answer() -> None:
     """Only the answer is looked at."""
     assert accept(([0, 0], [-1, 0], [1, 1]), frozenset(), 2, ("ab",)).finish is None

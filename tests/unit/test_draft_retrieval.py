@@ -1,9 +1,8 @@
-"""Retrieval drafts from a sequence, the history and the lexicon; small parts of the draft service."""
+"""Retrieval drafts from a sequence, the history and the lexicon; what draft finds of its machine."""
 
 from __future__ import annotations
 
 import math
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +13,14 @@ from hypothesis import strategies as st
 from services.draft.app import shares_cores
 from services.draft.history import Answer, History
 from services.draft.lexicon import Lexicon
-from services.draft.mailbox import Mailbox
 from services.draft.npu import describe_npu
 from services.draft.plant import WEIGHTS, Plant
 from services.draft.retrieval import NODES, Retrieval
-from shared.bus.messages.sequences import SeqClose, SeqOpen, SeqState, Source
+from shared.bus.messages.sequences import SeqOpen, Source
 from shared.config.cpus import plan_cpus
 from shared.config.settings import Draft, Settings, Verifier
 from shared.lexicon import Passages
-from shared.native import EVIDENCE, KvPool
+from shared.native import EVIDENCE
 
 
 def asked(tokens: list[int], prompt_len: int | None = None, max_tokens: int = 64) -> SeqOpen:
@@ -173,75 +171,6 @@ def test_weights_stay_within_reach_of_where_they_began() -> None:
     plant.weights += 100
     plant.learned([True])
     assert np.abs(plant.weights - np.array(WEIGHTS, np.float32)).max() <= 4.0
-
-
-def state(seq: int) -> SeqState:
-    return SeqState(seq=seq, epoch=1, kv_len=1, tokens=[1], first_block=0, blocks=[])
-
-
-def opened(seq: int) -> SeqOpen:
-    return asked([1]).model_copy(update={"seq": seq})
-
-
-def may_write(mailbox: Mailbox, seq: int) -> bool:
-    with mailbox.writing(seq) as allowed:
-        return allowed
-
-
-def test_news_of_a_closed_sequence_is_dropped_and_it_is_not_written_to() -> None:
-    mailbox = Mailbox()
-    mailbox.put(opened(1))
-    mailbox.put(opened(2))
-    mailbox.take(0.0)
-    mailbox.put(state(1))
-    mailbox.put(state(2))
-    assert may_write(mailbox, 1)
-    mailbox.put(SeqClose(seq=1, reason="done"))
-    assert not may_write(mailbox, 1)
-    assert may_write(mailbox, 2)
-    assert mailbox.take(0.0) == [state(2), SeqClose(seq=1, reason="done")]
-
-
-def test_a_mailbox_that_nobody_reads_keeps_only_what_lives() -> None:
-    mailbox = Mailbox()
-    for seq in range(1, 500):
-        mailbox.put(opened(seq))
-        mailbox.put(state(seq))
-        mailbox.put(SeqClose(seq=seq, reason="done"))
-    mailbox.put(opened(500))
-    assert mailbox.take(0.0) == [opened(500)]
-
-
-def test_after_a_new_pool_nothing_is_written_until_the_reader_has_it() -> None:
-    mailbox = Mailbox()
-    mailbox.put(opened(1))
-    mailbox.take(0.0)
-    pool = KvPool(bytearray(KvPool.block_bytes([(1, 1, 64)])), 1, [(1, 1, 64)])
-    mailbox.put(state(1))
-    mailbox.put(pool)
-    mailbox.put(opened(1))
-    assert not may_write(mailbox, 1)
-    assert mailbox.take(0.0) == [pool, opened(1)]
-    assert may_write(mailbox, 1)
-
-
-def test_a_closed_mailbox_keeps_nothing() -> None:
-    mailbox = Mailbox()
-    mailbox.put(opened(1))
-    mailbox.close()
-    mailbox.put(opened(2))
-    assert mailbox.take(0.0) is None
-    assert mailbox._items == []
-
-
-def test_closing_the_mailbox_wakes_its_reader() -> None:
-    mailbox = Mailbox()
-    got: list[object] = []
-    reader = threading.Thread(target=lambda: got.append(mailbox.take(60.0)))
-    reader.start()
-    mailbox.close()
-    reader.join(10)
-    assert got == [None]
 
 
 @pytest.mark.parametrize(
