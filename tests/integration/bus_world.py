@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from shared.bus.client import BusClient
@@ -16,6 +17,7 @@ from shared.bus.events import Joined
 from shared.bus.messages.joining import Hello
 from shared.bus.messages.sequences import Commit, Proposal, SeqState
 from shared.bus.server import BusServer, Event, Peer
+from tests.integration.waiting import wait_for
 
 PATIENCE_S = 20.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,11 +102,25 @@ class closing_client:  # noqa: N801 - reads like contextlib.closing
         self._client.close("test ends")
 
 
-def wait(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+@contextmanager
+def verifier_and_draft(endpoints: Endpoints) -> Iterator[tuple[BusClient, BusClient]]:
+    """Two clients, and the proposals of the second reach the first."""
+    with (
+        closing_client(BusClient(endpoints, hello("verifier"), "bind")) as verifier,
+        closing_client(BusClient(endpoints, hello("draft"), "connect")) as draft,
+    ):
+        verifier.start()
+        draft.start()
+        wait_reached(verifier, draft)
+        yield verifier, draft
+
+
+def wait_reached(verifier: BusClient, draft: BusClient) -> None:
+    def reached() -> bool:
+        draft.propose(proposal(0))
+        return verifier.receive(0.1) == proposal(0)
+
+    wait_for(reached, "a proposal at the verifier")
 
 
 def peer_process(endpoints: Endpoints, *arguments: str) -> subprocess.Popen[bytes]:

@@ -25,6 +25,12 @@ class World:
         self.gateway.wait_log("joined context")
         self.gateway.wait_log("connected to the broker")
 
+    def wait_taken(self) -> None:
+        """Until the gateway has what was published before: it takes it in order, and this is no alarm."""
+        letters = len(self.plant.on("dead"))
+        self.plant.publish("plant/1/alarm", b"")
+        self.plant.wait_dead(letters + 1)
+
     def close(self) -> None:
         self.plant.close()
         if self.gateway.process is not None:

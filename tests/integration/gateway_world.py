@@ -9,8 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +17,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from tests.integration.waiting import PATIENCE_S, wait_for
+
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 60.0
 
 
 def free_port() -> int:
@@ -28,13 +27,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def wait_for(condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
-        time.sleep(0.02)
 
 
 class Mosquitto:
@@ -54,7 +46,7 @@ class Mosquitto:
         self._process = subprocess.Popen(
             ["mosquitto", "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        wait_for(self._listens, "mosquitto", 10)
+        wait_for(self._listens, "mosquitto")
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self._process is not None:
@@ -88,7 +80,7 @@ class Plant:
         self._client.on_subscribe = lambda *_: self._subscribed.set()
         self._client.on_message = lambda _c, _u, m: self.received.append((m.topic, bytes(m.payload)))
         self._client.reconnect_delay_set(1, 1)
-        session = Properties(PacketTypes.CONNECT)
+        session = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
         session.SessionExpiryInterval = 3600
         self._client.connect("127.0.0.1", port, clean_start=False, properties=session)
         self._client.loop_start()
@@ -188,4 +180,4 @@ class GatewayProcess:
         return self.log_file.read_text()
 
     def wait_log(self, text: str, count: int = 1) -> None:
-        wait_for(lambda: self.log().count(text) >= count, f'"{text}" in the log')
+        wait_for(lambda: self.log().count(text) >= count, f'"{text}" in the log', self.log)

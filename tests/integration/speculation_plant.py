@@ -39,6 +39,7 @@ from shared.bus.messages.status import (
     StatusRequest,
 )
 from shared.config.load import config_hash, load_settings
+from tests.integration.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 90.0
@@ -144,10 +145,9 @@ class SpeculationPlant:
 
     def wait_joined(self, *roles: str) -> None:
         """Until these services are alive for context."""
-        deadline = time.monotonic() + PATIENCE_S
-        while not set(roles) <= {service.role for service in self._alive()}:
-            assert time.monotonic() < deadline, f"waited in vain for {roles}:\n{self.log()}"
-            time.sleep(0.05)
+        wait_for(
+            lambda: set(roles) <= {service.role for service in self._alive()}, f"{roles} at context", self.log
+        )
 
     def _alive(self) -> list[ServiceStatus]:
         self._status.send(StatusRequest())
@@ -219,8 +219,7 @@ class SpeculationPlant:
     def wait_finished(self, *names: str) -> None:
         self._wait(lambda: all(self.answers[name].finished for name in names))
 
-    def _wait(self, condition: object) -> None:
-        assert callable(condition)
+    def _wait(self, condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not condition():
             assert time.monotonic() < deadline, f"no answer; the services say:\n{self.log()}"

@@ -7,7 +7,8 @@ import subprocess
 from typing import Any
 
 from tests.integration.gateway_world import Mosquitto
-from tests.integration.whole_plant import WholePlant, wait_for
+from tests.integration.waiting import wait_for
+from tests.integration.whole_plant import WholePlant
 
 ALARM = {
     "id": "a",

@@ -22,8 +22,8 @@ from tests.integration.bus_world import (
     proposal,
     saw,
     serve,
-    wait,
 )
+from tests.integration.waiting import wait_for
 
 
 def test_leftover_files_are_replaced_and_removed(endpoints: Endpoints) -> None:
@@ -78,5 +78,5 @@ def test_what_was_sent_before_closing_arrives(endpoints: Endpoints) -> None:
         for seq in range(1, 101):
             client.send(PlaneFilled(seq=seq, kv_len=1))
         client.close("done")
-        wait(lambda: any(event == PeerLost("done") for _, event in context.events))
+        wait_for(lambda: any(event == PeerLost("done") for _, event in context.events), "its goodbye")
         assert sum(isinstance(event, PlaneFilled) for _, event in context.events) == 100

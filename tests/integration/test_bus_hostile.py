@@ -18,16 +18,18 @@ from shared.bus.client import BusClient
 from shared.bus.codec import MAX_FRAME, MAX_SMALL, decode, encode
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import Lost
-from shared.bus.messages.joining import Hello, Refused
+from shared.bus.messages.joining import PROTOCOL_MAJOR, Hello, Refused
 from shared.bus.server import BusServer
-from tests.integration.bus_world import Context, accept, closing_client, hello, joined, proposal, wait
+from tests.integration.bus_world import Context, accept, closing_client, hello, joined, proposal, wait_reached
+from tests.integration.waiting import wait_for
 
+VERSIONS: list[object] = [PROTOCOL_MAJOR - 1, PROTOCOL_MAJOR + 1, 2**64 - 1, -1, 1.0, None, "x", {}]
 NESTED = b"\x91" * 1000 + b"\x90"
 
 
 def hello_of_version(packed: bytes) -> bytes:
     """A Hello whose protocol_major is this msgpack value."""
-    return b"\x01\x81" + msgpack.packb("protocol_major") + packed
+    return b"\x01\x81" + bytes(msgpack.packb("protocol_major")) + packed
 
 
 def text(size: int) -> bytes:
@@ -38,7 +40,7 @@ HOSTILE: dict[str, list[bytes]] = {
     "a version as long as a frame": [hello_of_version(text(MAX_FRAME - 40))],
     "a version as long as a small frame": [hello_of_version(text(MAX_SMALL - 40))],
     "a nested version": [hello_of_version(NESTED)],
-    "other versions": [hello_of_version(msgpack.packb(v)) for v in (2, 2**64 - 1, -1, 1.0, None, "x", {})],
+    "other versions": [hello_of_version(msgpack.packb(v)) for v in VERSIONS],
     "every type, empty and nested": [
         bytes((code,)) + body for code in range(256) for body in (b"", b"\x80", NESTED)
     ],
@@ -96,7 +98,7 @@ def test_the_verifier_goes_on(endpoints: Endpoints, frames: list[bytes]) -> None
                 socket.send(frame)
         with closing_client(BusClient(endpoints, hello("draft"), "connect")) as draft:
             draft.start()
-            wait(lambda: draft.propose(proposal(1)) or verifier.receive(0.1) == proposal(1))
+            wait_reached(verifier, draft)
 
 
 @hostile
@@ -174,7 +176,7 @@ def test_frames_that_are_no_proposals_are_few_short_lines_in_the_verifiers_log(e
                 for _ in range(1000):
                     socket.send(hello_of_version(text(60_000)))
                 socket.send(encode(proposal(1)))
-                wait(lambda: verifier.receive(0.1) == proposal(1))
+                wait_for(lambda: verifier.receive(0.1) == proposal(1), "the proposal behind them")
 
         lines = logged_by(flood)
     assert len(lines) == 1

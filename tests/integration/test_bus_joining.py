@@ -28,8 +28,8 @@ from tests.integration.bus_world import (
     joined,
     saw,
     serve,
-    wait,
 )
+from tests.integration.waiting import wait_for
 
 
 def test_clients_may_start_before_the_server(endpoints: Endpoints) -> None:
@@ -85,12 +85,12 @@ def test_nothing_meant_for_the_old_session_reaches_the_new_one(endpoints: Endpoi
         joined(client)
         first.close()
         with closing(Context(endpoints)) as second:
-            wait(lambda: any(isinstance(event, PeerJoined) for _, event in second.events))
+            wait_for(lambda: any(isinstance(event, PeerJoined) for _, event in second.events), "its Hello")
             client.send(commit(1))
             assert isinstance(client.receive(PATIENCE_S), Lost)
             joined(client)
             client.send(commit(2))
-            wait(lambda: any(isinstance(event, Commit) for _, event in second.events))
+            wait_for(lambda: any(isinstance(event, Commit) for _, event in second.events), "a commit")
             assert [event for _, event in second.events if isinstance(event, Commit)] == [commit(2)]
             assert client.dropped == 1
 
@@ -102,7 +102,7 @@ def test_what_is_sent_between_a_loss_and_the_next_join_counts_as_dropped(endpoin
         first = Context(endpoints)
         joined(client)
         first.close()
-        wait(lambda: len(client._inbox._items) == 1)  # Lost is there; the service has not read it
+        wait_for(lambda: len(client._inbox._items) == 1, "Lost, which the service has not read")
         client.send(commit(1))
         with closing(Context(endpoints)):
             assert isinstance(client.receive(PATIENCE_S), Lost)
@@ -159,13 +159,14 @@ def test_a_refusal_names_field_values_and_what_to_do(endpoints: Endpoints) -> No
     server = BusServer(endpoints, 1, 1, lambda _hello: refused)
     with closing(server), closing_client(BusClient(endpoints, hello("draft"))) as client:
         client.start()
-        threading.Thread(target=server.poll, args=(1.0,)).start()
+        serving = threading.Thread(target=server.poll, args=(1.0,))
+        serving.start()
         with pytest.raises(BusRefused) as caught:
             client.receive(PATIENCE_S)
         assert str(caught.value) == (
             "context refuses this service: vocabulary_hash is bb, expected aa: use a draft of the same family"
         )
-        time.sleep(1.1)
+        serving.join()
 
 
 def test_an_unknown_major_is_refused_with_both_versions(endpoints: Endpoints) -> None:
@@ -183,7 +184,8 @@ def test_any_number_of_status_clients_may_join(endpoints: Endpoints) -> None:
             client.start()
         for client in clients:
             joined(client)
-        wait(lambda: len(context.server.peers) == 5)  # one that was silent for too long has to join again
+        # One that was silent for too long has to join again.
+        wait_for(lambda: len(context.server.peers) == 5, "all five at once")
         for client in clients:
             client.close("test ends")
 

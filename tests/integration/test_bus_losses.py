@@ -15,6 +15,7 @@ from shared.bus.events import Joined, Lost, PeerJoined, PeerLost
 from shared.bus.messages.joining import Heartbeat
 from shared.bus.messages.sequences import SeqClose
 from shared.bus.server import BusServer
+from shared.bus.sockets import readable
 from tests.integration.bus_world import (
     accept,
     closing_client,
@@ -23,6 +24,7 @@ from tests.integration.bus_world import (
     saw,
     serve,
 )
+from tests.integration.waiting import wait_for
 
 
 def test_a_killed_client_is_lost(endpoints: Endpoints) -> None:
@@ -86,7 +88,7 @@ def test_a_pause_of_the_server_does_not_cost_its_living_clients(endpoints: Endpo
         serve(server, saw(PeerJoined))
         time.sleep(3.5)
         dealer.send(encode(Heartbeat()))
-        time.sleep(0.1)
+        wait_for(lambda: readable(server._socket), "the heartbeat")
         assert server.poll(0.1) == []
         assert len(server.peers) == 1
         dealer.close(0)

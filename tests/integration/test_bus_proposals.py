@@ -12,41 +12,36 @@ from tests.integration.bus_world import (
     hello,
     peer_process,
     proposal,
-    wait,
+    verifier_and_draft,
+    wait_reached,
 )
+from tests.integration.waiting import wait_for
 
 
 def test_proposals_go_straight_to_the_verifier(endpoints: Endpoints) -> None:
-    with (
-        closing_client(BusClient(endpoints, hello("verifier"), "bind")) as verifier,
-        closing_client(BusClient(endpoints, hello("draft"), "connect")) as draft,
-    ):
-        verifier.start()
-        draft.start()
-        wait(lambda: draft.propose(proposal(1)) or verifier.receive(0.1) is not None)
+    """No context is there."""
+    with verifier_and_draft(endpoints) as (verifier, draft):
+        draft.propose(proposal(7))
+        wait_for(lambda: verifier.receive(0.1) == proposal(7), "the proposal")
 
 
 def test_stale_proposals_are_dropped_not_queued(endpoints: Endpoints) -> None:
     """A verifier that does not read gets the newest proposals, and memory stays bounded."""
-    with (
-        closing_client(BusClient(endpoints, hello("verifier"), "bind")) as verifier,
-        closing_client(BusClient(endpoints, hello("draft"), "connect")) as draft,
-    ):
-        verifier.start()
-        draft.start()
-        wait(lambda: draft.propose(proposal(0)) or verifier.receive(0.1) is not None)
+    with verifier_and_draft(endpoints) as (verifier, draft):
         for base in range(1, 2001):
             draft.propose(proposal(base))
-        time.sleep(0.5)
-        draft.propose(proposal(2001))
-        time.sleep(0.5)
-        bases = []
-        while (item := verifier.receive(0.1)) is not None:
-            assert isinstance(item, Proposal)
-            bases.append(item.base)
+        wait_for(lambda: not draft._proposals, "an empty queue")
+        bases: list[int] = []
+
+        def newest_is_there() -> bool:
+            draft.propose(proposal(2001))
+            while isinstance(item := verifier.receive(0.1), Proposal):
+                bases.append(item.base)
+            return bases[-1:] == [2001]
+
+        wait_for(newest_is_there, "the newest proposal")
         assert len(bases) <= 64
         assert bases == sorted(bases)
-        assert bases[-1] == 2001
 
 
 def test_proposals_without_a_verifier_are_dropped(endpoints: Endpoints) -> None:
@@ -55,7 +50,7 @@ def test_proposals_without_a_verifier_are_dropped(endpoints: Endpoints) -> None:
         for base in range(100):
             draft.propose(proposal(base))
             time.sleep(0.001)
-        wait(lambda: draft.dropped >= 90)
+        wait_for(lambda: draft.dropped >= 90, "dropped proposals")
 
 
 def test_a_restarted_verifier_gets_the_proposals(endpoints: Endpoints) -> None:
@@ -63,13 +58,13 @@ def test_a_restarted_verifier_gets_the_proposals(endpoints: Endpoints) -> None:
     with closing_client(BusClient(endpoints, hello("draft"), "connect")) as draft:
         draft.start()
         process = peer_process(endpoints, "verifier", "bind")
-        wait(socket_file(endpoints.proposals).exists)
+        wait_for(socket_file(endpoints.proposals).exists, "its socket")
         process.kill()
         process.wait()
         assert socket_file(endpoints.proposals).exists()
         with closing_client(BusClient(endpoints, hello("verifier"), "bind")) as verifier:
             verifier.start()
-            wait(lambda: draft.propose(proposal(1)) or verifier.receive(0.1) is not None)
+            wait_reached(verifier, draft)
 
 
 def test_a_fenced_owner_does_not_remove_the_socket_of_its_successor(endpoints: Endpoints) -> None:
@@ -81,4 +76,4 @@ def test_a_fenced_owner_does_not_remove_the_socket_of_its_successor(endpoints: E
         assert socket_file(endpoints.proposals).exists()
         with closing_client(BusClient(endpoints, hello("draft"), "connect")) as draft:
             draft.start()
-            wait(lambda: draft.propose(proposal(1)) or newer.receive(0.1) is not None)
+            wait_reached(newer, draft)

@@ -68,7 +68,7 @@ def test_a_killed_context_goes_on_without_computing_again(world: World) -> None:
 
 
 def cancelled_under_a_stopped_verifier(world: World) -> subprocess.Popen[str]:
-    """A request is cancelled in the middle of its answer, while SIGSTOP keeps the verifier from hearing it."""
+    """A request is cancelled in the middle of its answer; SIGSTOP keeps the verifier from hearing it."""
     world.start("context")
     verifier = world.start("verifier")
     gateway = Gateway(world, [request("r1", max_tokens=900)])

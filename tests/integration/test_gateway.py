@@ -10,10 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from shared.bus.messages.fields import Message
 from shared.bus.messages.requests import Submit
 from tests.integration.gateway_run import World, run_world
-from tests.integration.gateway_world import GatewayProcess, wait_for
+from tests.integration.gateway_world import GatewayProcess
 from tests.integration.talking_context import answer, finished, long_answer, rejected
+from tests.integration.waiting import wait_for
 
 
 @pytest.fixture(params=["5", "3.1.1"])
@@ -100,14 +102,13 @@ def test_alarms_published_while_the_gateway_is_dead_are_answered(world: World) -
 
 
 def test_a_broker_restart_loses_neither_alarms_nor_subscriptions(world: World) -> None:
-    """The broker is killed with its queue on disk; alarms before, during and after are answered."""
+    """The broker is stopped with its queue on disk; alarms before and after are answered."""
     world.start()
     world.context.stop()
     world.plant.publish("plant/1/alarm", {"id": "before", "text": "one"})
-    time.sleep(1.5)  # mosquitto saves its state
     world.broker.stop()
     world.context.start()
-    time.sleep(1)
+    world.gateway.wait_log("the connection to the broker is lost")
     world.broker.start()
     world.gateway.wait_log("connected to the broker", 2)
     world.plant.wait_connected()
@@ -180,7 +181,7 @@ def test_a_rejected_alarm_is_submitted_again_when_context_asks_for_it(world5: Wo
     world5.start()
     rejections: list[Submit] = []
 
-    def script(submit: Submit) -> list:
+    def script(submit: Submit) -> list[Message]:
         if len(rejections) < 2:
             rejections.append(submit)
             return [rejected(submit, 0.3)]
@@ -214,7 +215,7 @@ def test_critical_alarms_go_first_and_no_more_are_in_flight_than_allowed(world5:
             "plant/1/alarm", {"id": f"n{number}", "text": f"t {number}", "severity": severity}
         )
     world5.context.script = lambda _submit: []
-    time.sleep(1)
+    world5.wait_taken()
     world5.context.start()
     wait_for(lambda: len(world5.context.submits) >= 4, "the requests")
     time.sleep(0.5)
@@ -226,7 +227,7 @@ def test_a_lost_token_message_is_replayed_not_skipped(world5: World) -> None:
     world5.start()
     tries: list[Submit] = []
 
-    def script(submit: Submit) -> list:
+    def script(submit: Submit) -> list[Message]:
         tries.append(submit)
         accepted, first, second, end = answer(submit)
         return [accepted, second, end] if len(tries) == 1 else [accepted, first, second, end]

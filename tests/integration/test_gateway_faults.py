@@ -13,8 +13,8 @@ import pytest
 from shared.bus.messages.fields import Message
 from shared.bus.messages.requests import Submit
 from tests.integration.gateway_run import World, run_world
-from tests.integration.gateway_world import wait_for
 from tests.integration.talking_context import answer, finished
+from tests.integration.waiting import wait_for
 
 ALARMS = 300
 
@@ -30,7 +30,7 @@ def fill_the_journal(world: World) -> None:
 
 
 def all_are_answered_once(world: World) -> None:
-    wait_for(lambda: len(world.plant.answers()) >= ALARMS, f"{ALARMS} answers", 240)
+    wait_for(lambda: len(world.plant.answers()) >= ALARMS, f"{ALARMS} answers", patience_s=240)
     found = Counter(item["id"] for item in world.plant.answers())
     assert found == Counter(f"n{number}" for number in range(ALARMS))
 
@@ -39,6 +39,10 @@ def said_once_an_episode(world: World) -> bool:
     """Full and going on take turns, however fast the journal fills again."""
     turns = re.findall("the journal is full|takes alarms again", world.gateway.log())
     return turns[::2] == ["the journal is full"] * (len(turns) // 2) and len(turns) % 2 == 0
+
+
+def submitted(world: World, count: int) -> bool:
+    return len(world.context.submits) == count
 
 
 @pytest.mark.parametrize(
@@ -54,7 +58,7 @@ def test_a_full_journal_drains_and_takes_again(version: str, broker: str) -> Non
         all_are_answered_once(world)
         if not broker:
             world.gateway.wait_log("the journal takes alarms again")
-            wait_for(partial(said_once_an_episode, world), "a line for each end of being full", 10)
+            wait_for(partial(said_once_an_episode, world), "a line for each end of being full")
 
 
 def test_a_full_journal_drains_after_kill_9() -> None:
@@ -112,8 +116,7 @@ def test_an_answer_that_begins_anew_is_not_mixed_with_the_old_one() -> None:
         expected = world.plant.wait_answers(1)[0]["text"]
         world.context.script = lambda submit: answer(submit)[:2]
         world.plant.publish("plant/1/alarm", {"id": "a", "text": "pump three cavitates"})
-        submits = world.context.submits
-        wait_for(lambda submits=submits: len(submits) == 2, "the second request")
+        wait_for(partial(submitted, world, 2), "the second request")
         world.context.stop()
         world.context.script = other_answer
         world.context.start()

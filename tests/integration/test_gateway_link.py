@@ -19,7 +19,8 @@ from services.gateway import mqtt
 from services.gateway.events import Connected, Delivery, Disconnected
 from services.gateway.mqtt import MqttLink
 from shared.config.settings import Mqtt
-from tests.integration.gateway_world import Mosquitto, Plant, wait_for
+from tests.integration.gateway_world import Mosquitto, Plant
+from tests.integration.waiting import wait_for
 
 
 class FailsOnce(MqttLink):
@@ -136,7 +137,7 @@ def test_a_broker_that_accepts_and_says_nothing_is_reported_once(monkeypatch: py
         link = MqttLink(Mqtt(port=silent.getsockname()[1]), ["plant/+/alarm"], [], 1000, queue.Queue(16))
         link.start()
         try:
-            wait_for(lambda: link._connection >= 3, "three attempts", 30)
+            wait_for(lambda: link._connection >= 3, "three attempts")
         finally:
             link.close()
     assert [item["event"] for item in said if "does not answer as an MQTT broker" in item["event"]] != []

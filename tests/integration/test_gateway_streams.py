@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from shared.bus.messages.fields import Message
 from shared.bus.messages.requests import StreamAppend, Submit
 from shared.config.settings import Paths
 from shared.model.open import open_model
 from shared.model.tokenizer import Tokenizer
 from tests.integration.gateway_run import World, run_world
-from tests.integration.gateway_world import CONFIG, wait_for
+from tests.integration.gateway_world import CONFIG
 from tests.integration.talking_context import answer, finished, refused
+from tests.integration.waiting import wait_for
 
 ROUTES = """
 [[routes]]
@@ -104,7 +106,7 @@ def test_a_gateway_killed_between_journal_and_append_loses_no_line(
     world.gateway.start()
     world.gateway.wait_log("connected to the broker")
     texts = log(world, 0, 20)
-    time.sleep(1)
+    world.wait_taken()
     world.gateway.stop(signal.SIGKILL)
     assert waiting_rows(world) == 20
     world.start()
@@ -117,7 +119,7 @@ def test_a_gateway_killed_before_the_confirmation_sends_the_same_append_again(
 ) -> None:
     """Context has the lines or not: the serial tells it; lines that came later are another append."""
 
-    def silent(append: StreamAppend) -> list:
+    def silent(append: StreamAppend) -> list[Message]:
         if kept:
             world.context.keep(append)
         return []
@@ -171,7 +173,7 @@ def test_refused_lines_come_later_and_in_order(world: World, tokenizer: Tokenize
     world.start()
     refusals: list[StreamAppend] = []
 
-    def script(append: StreamAppend) -> list:
+    def script(append: StreamAppend) -> list[Message]:
         if append.stream == "line/1" and len(refusals) < 3:
             refusals.append(append)
             return [refused(append, 0.5)]
@@ -197,10 +199,12 @@ def test_a_line_that_is_wrong_for_ever_becomes_a_dead_letter_alone(
     world.context.append_script = lambda append: (
         [refused(append, None)] if bad in append.tokens else world.context.keep(append)
     )
-    before, _, after = log(world, 0, 2), world.plant.publish("plant/1/log", "a bad"), log(world, 2, 2)
-    time.sleep(1)
+    before = log(world, 0, 2)
+    world.plant.publish("plant/1/log", "a bad")
+    after = log(world, 2, 2)
+    world.wait_taken()
     world.context.start()
-    letter = world.plant.wait_dead(1)[0]
+    letter = world.plant.wait_dead(2)[1]
     assert (letter["topic"], letter["reason"]) == ("plant/1/log", "no memory")
     assert letter["payload"] == "a bad\n"
     wait_lines(world, tokenizer, before + after)
@@ -246,7 +250,7 @@ def test_an_answer_that_its_deadline_ended_says_so(world: World, count: int) -> 
     """With the text there is, also none; it is not asked again."""
     world.start()
 
-    def script(submit: Submit) -> list:
+    def script(submit: Submit) -> list[Message]:
         return [*answer(submit, count)[:-1], finished(submit, count, "deadline")]
 
     world.context.script = script

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.integration.gateway_world import Mosquitto
-from tests.integration.whole_plant import PlantHome, WholePlant, ringline, wait_for
+from tests.integration.waiting import wait_for
+from tests.integration.whole_plant import PlantHome, WholePlant, ringline
 
 ALARM: dict[str, Any] = {
     "id": "B2-0817",
@@ -77,7 +78,7 @@ def test_a_killed_service_comes_back_and_no_alarm_is_lost(plant: WholePlant, ser
     for number in range(3):
         plant.publish("line", ALARM | {"id": f"again-{number}"})
     old = plant.kill(service)
-    wait_for(lambda: len({a["id"] for a in plant.answers("line")}) == 3, f"three answers:\n{plant.log()}")
+    wait_for(lambda: len({a["id"] for a in plant.answers("line")}) == 3, "three answers", plant.log)
     assert {answer["text"] for answer in plant.answers("line")} == {untouched}
     plant.wait_alive()
     assert plant.pid(service) != old

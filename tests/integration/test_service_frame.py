@@ -12,7 +12,8 @@ import time
 import pytest
 
 from tests.integration.test_start_errors import only_line, service
-from tests.integration.whole_plant import ROOT, PlantHome, WholePlant, wait_for
+from tests.integration.waiting import wait_for
+from tests.integration.whole_plant import ROOT, PlantHome, WholePlant
 
 FRAME = """
 import sys

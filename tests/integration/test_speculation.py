@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
 
+from services.draft.history_file import header, parse
 from shared.bus.messages.requests import Sampling
 from shared.config.settings import Paths
 from shared.model.open import open_model
-from tests.integration.speculation_plant import PATIENCE_S, ROOT, SpeculationPlant
+from tests.integration.speculation_plant import ROOT, SpeculationPlant
+from tests.integration.waiting import wait_for
 
 SYSTEM = "<|im_start|>system\nYou explain plant alarms briefly and name the next step.<|im_end|>\n"
 ALARM = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
@@ -51,7 +52,8 @@ def plain(
         return [answer.tokens for answer in plant.answers.values()]
 
 
-def drafted(plant: SpeculationPlant, name: str) -> int:
+def accepted(plant: SpeculationPlant, name: str) -> int:
+    """Draft tokens of a finished answer that the target accepted."""
     finished = plant.answers[name].finished
     assert finished is not None
     return finished.accepted
@@ -75,8 +77,7 @@ def test_answers_are_the_same_with_any_draft(
             plant.submit(name, prompt, LONG)
         plant.wait_finished(*names)
         assert [plant.answers[name].tokens for name in names] == plain[: len(names)]
-        accepted = sum(drafted(plant, name) for name in names)
-        assert accepted > 0 or "retrieval" not in sources, plant.log()
+        assert sum(accepted(plant, name) for name in names) > 0 or "retrieval" not in sources, plant.log()
 
 
 def test_what_the_draft_model_proposes_is_used(
@@ -95,8 +96,8 @@ def test_what_the_draft_model_proposes_is_used(
             plant.pause("verifier", 1.5)
         plant.wait_finished("a", "ratio")
         assert plant.answers["a"].tokens == plain[0]
-        assert drafted(plant, "a") > 0, plant.log()
-        assert drafted(plant, "ratio") > 0, plant.log()
+        assert accepted(plant, "a") > 0, plant.log()
+        assert accepted(plant, "ratio") > 0, plant.log()
         assert "proposal dropped" not in plant.log()
 
 
@@ -117,7 +118,7 @@ def test_a_draft_killed_while_an_answer_streams_changes_nothing_and_is_used_agai
         plant.submit("second", prompts[2], LONG)
         plant.wait_finished("second")
         assert plant.answers["second"].tokens == plain[2]
-        assert drafted(plant, "second") > 0
+        assert accepted(plant, "second") > 0
 
 
 def test_finished_answers_are_drafted_from_and_come_back_after_draft_was_killed(
@@ -136,7 +137,7 @@ def test_finished_answers_are_drafted_from_and_come_back_after_draft_was_killed(
             assert finished is not None
             passes.append(finished.passes)
         assert min(passes[1:]) < passes[0] / 2, passes
-        wait_for_history(tmp_path / "data" / "draft", 4)
+        wait_for(lambda: answers_on_disk(tmp_path / "data" / "draft") == 4, "answers on disk", plant.log)
         plant.kill("draft")
         plant.start("draft")
         plant.wait_joined("draft")
@@ -146,12 +147,10 @@ def test_finished_answers_are_drafted_from_and_come_back_after_draft_was_killed(
         assert '"answers": 4, "event": "history"' in plant.log()
 
 
-def wait_for_history(directory: Path, answers: int) -> None:
-    """Until so many answers are on disk; draft writes every few seconds."""
-    deadline = time.monotonic() + PATIENCE_S
-    while sum(file.stat().st_size for file in directory.glob("history-*")) < answers * 4 * LONG:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+def answers_on_disk(directory: Path) -> int:
+    """Whole ones; draft writes every few seconds."""
+    files = [file.read_bytes() for file in directory.glob("history-*")]
+    return sum(len(parse(raw, raw[: len(header(""))]).answers) for raw in files)
 
 
 def test_a_verifier_killed_while_an_answer_streams_goes_on_with_the_same_answer(
@@ -201,4 +200,4 @@ def test_a_draft_of_another_vocabulary_leaves_retrieval_and_says_so(
         plant.wait_finished("a")
         assert plant.answers["a"].tokens == plain[2]
         assert "has another vocabulary than models.target" in plant.log()
-        assert drafted(plant, "a") > 0
+        assert accepted(plant, "a") > 0

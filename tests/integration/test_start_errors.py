@@ -15,7 +15,8 @@ import pytest
 
 from services.launcher.status import ask_status
 from shared.config.load import load_settings
-from tests.integration.whole_plant import ROOT, PlantHome, ringline, wait_for
+from tests.integration.waiting import wait_for
+from tests.integration.whole_plant import ROOT, PlantHome, ringline
 
 
 def service(name: str, home: PlantHome) -> subprocess.CompletedProcess[str]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,12 +17,16 @@ import pytest
 from services.launcher.process_table import Process
 from services.launcher.supervisor import Supervisor
 from shared.config.settings import Launcher
+from tests.integration.waiting import wait_for
 
 PATIENCE_S = 30.0
 ROOT = Path(__file__).resolve().parents[2]
 
 SLEEPS = "import time; time.sleep(600)"
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+STUBBORN = (
+    "import pathlib, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "pathlib.Path({!r}).touch(); time.sleep(600)"
+)
 
 
 class Script(Process):
@@ -59,15 +63,8 @@ class Run:
         return self.code
 
     def pid(self, name: str, other_than: int | None = None) -> int:
-        wait(lambda: self.supervisor.pids().get(name) not in (None, other_than))
+        wait_for(lambda: self.supervisor.pids().get(name) not in (None, other_than), f"the start of {name}")
         return self.supervisor.pids()[name]
-
-
-def wait(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -121,7 +118,7 @@ def test_the_plant_goes_on_without_an_optional_service(runs: list[Run], code: in
     limits = Launcher(restarts=1, restart_window_s=60)
     run = Run(Script("a", SLEEPS), Script("b", f"raise SystemExit({code})", optional=True), limits=limits)
     runs.append(run)
-    wait(lambda: any("the plant goes on without it" in line for line in run.lines))
+    wait_for(lambda: any("the plant goes on without it" in line for line in run.lines), "its end")
     time.sleep(0.3)
     assert list(run.supervisor.pids()) == ["a"]
     assert run.finish() == 0
@@ -139,11 +136,11 @@ def test_the_budget_is_full_again_after_a_stable_run(runs: list[Run]) -> None:
     assert run.finish() == 0
 
 
-def test_a_process_that_ignores_sigterm_is_killed(runs: list[Run]) -> None:
-    run = Run(Script("a", STUBBORN, stop_s=0.5))
+def test_a_process_that_ignores_sigterm_is_killed(runs: list[Run], tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    run = Run(Script("a", STUBBORN.format(str(ready)), stop_s=0.5))
     runs.append(run)
-    run.pid("a")
-    time.sleep(0.5)
+    wait_for(ready.exists, "the moment from which SIGTERM is ignored")
     assert run.finish() == 0
     assert run.lines[-1] == "a: did not stop in time and was killed"
 
@@ -161,7 +158,7 @@ def test_children_die_with_a_launcher_that_is_killed() -> None:
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.DEVNULL) as launcher:
         parent = psutil.Process(launcher.pid)
-        wait(lambda: len(parent.children()) == 2)
+        wait_for(lambda: len(parent.children()) == 2, "both children")
         children = parent.children()
         launcher.kill()
     _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)

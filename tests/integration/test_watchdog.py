@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.gateway_world import Mosquitto
-from tests.integration.whole_plant import PlantHome, WholePlant, ringline, wait_for
+from tests.integration.waiting import wait_for
+from tests.integration.whole_plant import PlantHome, WholePlant, ringline
 
 HEARD_S = 4.0  # by then the launcher has heard of everybody; who never was heard has far longer
 
@@ -35,7 +36,7 @@ def watched(data_dir: Path, mosquitto: Mosquitto) -> Iterator[WholePlant]:
 def test_a_stopped_service_is_replaced_and_alarms_are_answered_again(watched: WholePlant, name: str) -> None:
     time.sleep(HEARD_S)
     old = watched.kill(name, signal.SIGSTOP)
-    wait_for(lambda: f"{name}: has hung: not heard for" in watched.log(), f"the watchdog:\n{watched.log()}")
+    wait_for(lambda: f"{name}: has hung: not heard for" in watched.log(), "the watchdog", watched.log)
     watched.wait_alive()
     assert watched.pid(name) != old
     watched.publish("line", {"id": "1", "text": "Flue gas temperature high"})

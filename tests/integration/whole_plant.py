@@ -10,8 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,9 @@ from services.launcher.status import ask_status, missing
 from shared.bus.messages.status import StatusReply
 from shared.config.errors import RinglineError
 from shared.config.load import load_settings
+from tests.integration.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 120.0
 RINGLINE = (sys.executable, "-m", "services.launcher")
 
 CONFIG = """
@@ -69,13 +67,6 @@ def ringline(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*RINGLINE, *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
-
-
-def wait_for(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for: {what}"
-        time.sleep(0.05)
 
 
 class PlantHome:
@@ -194,7 +185,7 @@ class WholePlant:
 
     def answer(self, line: str, count: int = 1) -> dict[str, Any]:
         """The `count`th answer on that line."""
-        wait_for(lambda: len(self.answers(line)) >= count, f"answer {count} on {line}:\n{self.log()}")
+        wait_for(lambda: len(self.answers(line)) >= count, f"answer {count} on {line}", self.log)
         return self.answers(line)[count - 1]
 
     def log(self) -> str:
