@@ -72,7 +72,8 @@ class Run:
 
 def cut(n: int, sizes: Iterable[int]) -> list[slice]:
     """[0, n) in pieces of these sizes, taken in turn."""
-    pieces, start = [], 0
+    pieces: list[slice] = []
+    start = 0
     for size in itertools.cycle(sizes):
         if start >= n:
             return pieces
@@ -101,4 +102,5 @@ def kl_lower_bound(
     rest = np.clip(1.0 - np.exp(reference).sum(-1), 1e-12, None)
     rest_engine = np.clip(1.0 - np.exp(engine).sum(-1), 1e-12, None)
     top: NDArray[np.float64] = (np.exp(reference) * (reference - engine)).sum(-1)
-    return top + rest * np.log(rest / rest_engine)
+    bound: NDArray[np.float64] = top + rest * np.log(rest / rest_engine)
+    return bound

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -122,12 +123,16 @@ class Walk:
         first = self.scratch.size
         left = len(self.ids) - self.view.length - len(self.kept)
         wanted = min(self.rng.randint(1, 9), left)
-        seq, tokens, parents, true = [], [], [], []
+        seq: list[int] = []
+        tokens: list[int] = []
+        parents: list[int] = []
+        true: list[int] = []  # slots
         while len(true) < wanted and first + len(seq) < CAPACITY - 2:
             kind = self.rng.choice(("true", "true", "wrong", "other"))
             slot = first + len(seq)
             if kind == "other":
-                seq.append(1), parents.append(-1)
+                seq.append(1)
+                parents.append(-1)
                 tokens.append(self.rng.randrange(self.model.n_vocab))
                 continue
             chain = self.kept + true
@@ -192,7 +197,7 @@ def test_a_pass_with_a_bad_node_changes_nothing(
 
     first = int(ids[0])
     forward([first], [-1], [0])
-    bad = [
+    bad: list[tuple[str, Callable[[], object]]] = [
         ("vocabulary", lambda: forward([models[2].n_vocab], [0], [0])),
         ("vocabulary", lambda: forward([-1], [0], [0])),
         ("no earlier node", lambda: forward([1], [1], [0])),

@@ -41,7 +41,8 @@ def row(file: ModelFile) -> NDArray[np.float32]:
     """The logits of what may follow TEXT: many tokens."""
     tokens = np.array(file.tokenizer().encode(TEXT), np.int32)
     run = Run(file.load(2), 0, 64, 64)
-    return run.chunk(tokens, np.array([len(tokens) - 1], np.int32))[0]
+    logits: NDArray[np.float32] = run.chunk(tokens, np.array([len(tokens) - 1], np.int32))[0]
+    return logits
 
 
 class Drafter:

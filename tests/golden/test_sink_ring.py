@@ -6,13 +6,24 @@ in chunks of changing sizes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from shared.config.settings import KvFormat
 from shared.native import Model
-from tests.golden.engine_runs import GOLDEN, Ids, Run, cut, kl_lower_bound, log_softmax, open_test_model
+from tests.golden.engine_runs import (
+    GOLDEN,
+    Floats,
+    Ids,
+    Run,
+    cut,
+    kl_lower_bound,
+    log_softmax,
+    open_test_model,
+)
 
 CHUNKS = (1, 7, 16, 33)
 WITH_SINK = ((4, 60), (16, 112), (37, 91))  # S, W
@@ -31,7 +42,7 @@ class Stream:
     def __init__(
         self,
         model: Model,
-        golden: dict[str, NDArray[np.float32]],
+        golden: dict[str, NDArray[Any]],
         tag: str,
         sink: int,
         window: int,
@@ -39,7 +50,8 @@ class Stream:
     ) -> None:
         ids: Ids = golden["ids"].astype(np.int32)
         run = Run(model, sink, window + max(CHUNKS), window, kv=kv)
-        nll, rows = [], []
+        nll: list[float] = []
+        rows: list[Floats] = []
         for piece in cut(len(ids), CHUNKS):
             logits = run.chunk(ids[piece], np.arange(piece.stop - piece.start, dtype=np.int32))
             following = ids[piece.start + 1 : piece.stop + 1]

@@ -7,6 +7,7 @@ a table is not the one that was announced. What the gateway does is in `test_con
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
@@ -15,9 +16,10 @@ from services.context.sequence import Ring, Sequence
 from shared.bus.messages.fields import Message
 from shared.bus.messages.requests import Finished, Rejected, Submit, Tokens
 from shared.bus.messages.sequences import Commit, SeqAppend, SeqClose, SeqOpen, SeqState
+from shared.kv.locks import Writer
 from tests.unit.context_plant import VOCABULARY, Plant
 
-VERIFIER = ("verifier", 1)
+VERIFIER: Writer = ("verifier", 1)
 GARBAGE = (-1, 0)
 
 
@@ -195,7 +197,7 @@ class ModelledVerifier(RuleBasedStateMachine):
             return
         if seen.max_tokens and not new and seen.kv_len + written == len(seen.tokens):
             new = [299]
-        finish = "stop" if new and stop == 0 else None
+        finish: Literal["stop"] | None = "stop" if new and stop == 0 else None
         message = Commit(
             seq=seq,
             epoch=seen.epoch,

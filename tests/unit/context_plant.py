@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from services.context.app import build, describe
 from services.context.models import Pair
@@ -15,10 +15,11 @@ from shared.bus.messages.requests import RegisterProfile, Submit
 from shared.bus.messages.sequences import Commit, SeqOpen, SeqState
 from shared.config.settings import Settings
 from shared.kv import Segment, open_segment
+from shared.kv.locks import Writer
 from shared.model.open import ModelInfo
 
 VOCABULARY = 1000
-VERIFIER = ("verifier", 4711)
+VERIFIER: Writer = ("verifier", 4711)
 PLANE = (1, 1, 32)
 M = TypeVar("M", bound=Message)
 
@@ -154,7 +155,7 @@ def states(messages: list[Message]) -> list[SeqState]:
     return [message for message in messages if isinstance(message, SeqState)]
 
 
-def start(plant: Plant, name: str = "r1", **fields: object) -> Decoder:
+def start(plant: Plant, name: str = "r1", **fields: Any) -> Decoder:
     """A request that has been admitted; the profile is registered when it is not yet."""
     known = plant.sessions.profiles.get("p")
     prefix = known.tokens if known else plant.profile()

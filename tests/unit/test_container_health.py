@@ -7,6 +7,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,7 +40,7 @@ class Check:
         )  # fmt: skip
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "held\n"
-        self.start_ns = container_health.time.monotonic_ns()
+        self.start_ns = time.monotonic_ns()
         self.now = 0.0
         clock = type("clock", (), {"monotonic_ns": lambda: self.start_ns + int(self.now * 1e9)})
         monkeypatch.setattr(container_health, "time", clock)
@@ -149,7 +150,7 @@ def test_a_full_disk_kills_nobody_who_was_well_all_the_time(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as disk:
-        disk.setattr(container_health.os, "pwrite", full)
+        disk.setattr(os, "pwrite", full)
         assert check.after(1) is None
         assert check.after(5000) is None
         assert "No space left on device" in capsys.readouterr().err

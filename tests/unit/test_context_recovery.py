@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from shared.bus.messages.requests import Accepted, Finished, RegisterProfile, Sampling, Tokens
 from shared.bus.messages.sequences import Commit, SeqOpen
 from tests.unit.context_plant import VERIFIER, Plant, start, submit
 
 
 def test_after_kill_9_sequences_go_on_where_they_were(plant: Plant) -> None:
-    how = {"sampling": Sampling(temperature=0.7, top_p=0.8, seed=2**53 - 1), "stop": ["。", "###"]}
+    sampling = Sampling(temperature=0.7, top_p=0.8, seed=2**53 - 1)
+    how: dict[str, Any] = {"sampling": sampling, "stop": ["。", "###"]}
     decoder = start(plant, **how)
     decoder.commit(7)
     decoder.commit(8, 9)

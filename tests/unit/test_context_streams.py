@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -21,10 +22,9 @@ from shared.bus.messages.requests import (
     Tokens,
 )
 from shared.bus.messages.sequences import Commit, SeqAppend, SeqClose, SeqOpen
-from tests.unit.context_plant import Decoder, Plant, submit
+from tests.unit.context_plant import VERIFIER, Decoder, Plant, submit
 
-VERIFIER = ("verifier", 4711)
-SAMPLED: dict[str, object] = {"sampling": Sampling(temperature=0.8, seed=7), "stop": ["###"]}
+SAMPLED: dict[str, Any] = {"sampling": Sampling(temperature=0.8, seed=7), "stop": ["###"]}
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def fill(plant: Plant, tokens: int) -> None:
         compute(plant)
 
 
-def ask(plant: Plant, name: str = "q", **fields: object) -> Decoder:
+def ask(plant: Plant, name: str = "q", **fields: Any) -> Decoder:
     plant.sent["verifier"].clear()
     plant.sessions.submit(submit(plant.profile(), name, stream="line", **fields))
     return Decoder(plant, plant.take("verifier", SeqOpen)[-1])

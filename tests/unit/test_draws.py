@@ -37,7 +37,7 @@ def at_root(*children: int, ids: list[int] = IDS, probs: list[float] = PROBS) ->
 def qs(trie: TokenTrie) -> dict[int, list[float] | None]:
     """Token of the root's children in the order of trial, and the q of IDS."""
     tries = Tries(trie.best(9), trie.root).of(0)
-    return {token: q and [round(q.probability(i), 6) for i in IDS] for token, q in tries}
+    return {token: None if q is None else [round(q.probability(i), 6) for i in IDS] for token, q in tries}
 
 
 def test_a_second_draw_was_drawn_without_the_first() -> None:

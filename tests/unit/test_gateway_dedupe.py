@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,7 +59,7 @@ def test_a_retained_alarm_is_known_for_as_long_as_the_journal_knows_it() -> None
     assert not repeats(arrival(NOW + 1e6, retained=True, digest=B), seen())
 
 
-def with_id(content: bytes = B, **changes: object) -> dict[str, object]:
+def with_id(content: bytes = B, **changes: object) -> dict[str, Any]:
     return {"id_key": KEY, "content_key": content, "digest": content, **changes}
 
 

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from services.gateway.events import Delivery
 from services.gateway.inbox import HELD, Inbox
 from services.gateway.intake import Intake
 from services.gateway.journal import Journal, State
+from services.gateway.mqtt import MqttLink
 from services.gateway.routes import RouteTable
 from shared.config.settings import Profile, Route, Settings
 
@@ -50,12 +51,12 @@ class Link:
 class World:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        self.link: Any = Link()
+        self.link = Link()
         self.said: list[str] = []
         self.journal = Journal(directory / "journal.db", ROOM)
         intake = Intake(SETTINGS, RouteTable(SETTINGS), self.journal)
-        self.inbox = Inbox(self.journal, intake, self.link, self.make_room)
-        monkeypatch.setattr(module.time, "monotonic", lambda: self.now)
+        self.inbox = Inbox(self.journal, intake, cast(MqttLink, self.link), self.make_room)
+        monkeypatch.setattr("services.gateway.inbox.time.monotonic", lambda: self.now)
         monkeypatch.setattr(module, "_log", self)
 
     def make_room(self) -> None:
@@ -242,7 +243,7 @@ def test_a_disk_that_is_nearly_full_is_left_to_the_answers(
         found = real(path)
         return type("Disk", (), {"f_bavail": free[0] // 4096, "f_frsize": 4096, "found": found})
 
-    monkeypatch.setattr(journal_file.os, "statvfs", statvfs)
+    monkeypatch.setattr(os, "statvfs", statvfs)
     world.arrive(1, 5)
     assert world.link.acknowledged == []
     assert "disk" in world.said[0]

@@ -28,7 +28,7 @@ class Broker:
         self.delivered: list[tuple[str, bytes]] = []
         self.refuses: Callable[[str, bytes], bool] = lambda _topic, _payload: False
         self.hates: Callable[[str, bytes], bool] = self.refuses
-        self.silent = self.refuses
+        self.silent: Callable[[str, bytes], bool] = self.refuses
         self.connection = 0
         self.hung_up = 0
         self.alive = False
@@ -231,7 +231,7 @@ def test_a_suspect_that_is_never_acknowledged_holds_up_nothing(broker: Broker, a
     broker.hates = lambda topic, _payload: topic == "out/odd"
     answers("out/odd")
     broker.run(1)
-    broker.hates = lambda _topic, _payload: False
+    broker.hates = lambda topic, _payload: False
     broker.silent = lambda topic, _payload: topic == "out/odd"
     broker.run(2)
     answers("out/1", 3)

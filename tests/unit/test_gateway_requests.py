@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -70,7 +71,8 @@ class Desk:
         name = self.submits[-1].request_id
         if text:
             self.requests.handle(Tokens(request_id=name, index=0, tokens=list(map(ord, text))))
-        figures = dict.fromkeys(("prompt_tokens", "cached_tokens", "passes", "drafted", "accepted"), 0)
+        names = ("prompt_tokens", "cached_tokens", "passes", "drafted", "accepted")
+        figures: dict[str, Any] = dict.fromkeys(names, 0)
         self.requests.handle(Finished(request_id=name, reason=reason, answer_tokens=len(text), **figures))
 
     def outcome(self) -> tuple[State, dict[str, Any]]:
@@ -114,17 +116,21 @@ def test_an_alarm_waits_for_lines_two_seconds_at_most(desk: Desk) -> None:
     assert len(desk.submits) == 1
 
 
-def test_a_deadline_is_counted_from_the_first_submission(tmp_path: Path) -> None:
+def test_a_deadline_is_counted_from_the_first_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is sent again has less of it, and never none, which would mean no deadline."""
-    desk = Desk(tmp_path, deadline_s=0.3)
+    now = 100.0
+    clock = SimpleNamespace(monotonic=lambda: now, time=time.time)
+    monkeypatch.setattr("services.gateway.requests.time", clock)
+    desk = Desk(tmp_path, deadline_s=30)
     desk.alarm()
-    time.sleep(0.1)
-    desk.requests.joined()
-    time.sleep(0.3)
-    desk.requests.joined()
+    for later in (110.0, 140.0):
+        now = later
+        desk.requests.joined()
     first, second, third = (submit.deadline_s for submit in desk.submits)
-    assert 0.25 < first <= 0.3
-    assert 0 < third < second < first
+    assert (first, second) == (30.0, 20.0)
+    assert 0 < third < 0.1
     assert len({submit.request_id for submit in desk.submits}) == 1
 
 

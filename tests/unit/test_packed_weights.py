@@ -1,5 +1,7 @@
 """Packed weights hold exactly what the GGUF holds, and the product follows it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -52,8 +54,8 @@ def packed(kind: GGMLQuantizationType, blocks: Bytes, rows: int, cols: int) -> B
 def assert_same_floats(ours: NDArray[np.float32], theirs: NDArray[np.float32]) -> None:
     """Equal bits, but that any NaN equals any other."""
     both_nan = np.isnan(ours) & np.isnan(theirs)
-    for_bits = [np.where(both_nan, 0, side).astype(np.float32).view(np.uint32) for side in (ours, theirs)]
-    np.testing.assert_array_equal(*for_bits)
+    bits, wanted = (np.where(both_nan, 0, side).astype(np.float32).view(np.uint32) for side in (ours, theirs))
+    np.testing.assert_array_equal(bits, wanted)
 
 
 @pytest.mark.parametrize("kind", EVERY_TYPE, ids=lambda kind: kind.name)
@@ -104,11 +106,12 @@ def test_product_follows_the_ggufs_weights(kind: GGMLQuantizationType, isa: str)
     else:
         weights = rng.normal(0, 0.02, (rows, cols)).astype(np.float32)
         half = (weights.view(np.uint32) >> 16).astype(np.uint16)
-        source = {
+        raw: dict[GGMLQuantizationType, NDArray[Any]] = {
             GGMLQuantizationType.F32: weights,
             GGMLQuantizationType.F16: weights.astype(np.float16),
             GGMLQuantizationType.BF16: half,
-        }[kind].view(np.uint8)
+        }
+        source = raw[kind].view(np.uint8)
     w = dequantize(source, kind).reshape(rows, cols).astype(np.float64)
     x = rng.normal(0, 1, (n, cols)).astype(np.float32)
     ours = native.matmul(kind, packed(kind, source, rows, cols), rows, cols, x, isa)

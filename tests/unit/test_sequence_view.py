@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,6 +108,7 @@ def test_a_table_out_of_range_is_refused(pool: KvPool, first: int, blocks: list[
 
 def test_other_types_than_int32_are_refused(pool: KvPool) -> None:
     view = SequenceView(pool, 0, 0, 64, 32)
-    for blocks in (np.array([0]), np.array([0.0]), np.array([[0]], np.int32), [0], None):
+    others: list[Any] = [np.array([0]), np.array([0.0]), np.array([[0]], np.int32), [0], None]
+    for blocks in others:
         with pytest.raises(TypeError):
             view.set_blocks(0, blocks)
