@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from context_plant import VERIFIER, Plant, compute_prefix, submit
+from typing import Any
 
 from shared.bus.messages.requests import Accepted, RegisterProfile, Rejected, StreamAppend
 from shared.bus.messages.sequences import Commit, SeqClose, SeqOpen
+from tests.unit.context_plant import VERIFIER, Plant, compute_prefix, submit
 
-WIDE = {"profile": "wide", "prompt": 100, "max_tokens": 60}
+WIDE: dict[str, Any] = {"profile": "wide", "prompt": 100, "max_tokens": 60}
 
 
 def plant_with_streams(names: str, blocks: int) -> tuple[Plant, list[int]]:
@@ -28,8 +29,9 @@ def compute(plant: Plant, seq: int) -> None:
     """The verifier computes what is pending, but for a request's last token."""
     sequence = plant.ledger.live[seq]
     while (pending := sequence.pending - (sequence.kind == "request")) > 0:
-        done = {"seq": seq, "epoch": sequence.epoch, "kv_len": sequence.kv_len, "written": min(16, pending)}
-        plant.sessions.commit(Commit(**done, tokens=[]))
+        written = min(16, pending)
+        commit = Commit(seq=seq, epoch=sequence.epoch, kv_len=sequence.kv_len, written=written, tokens=[])
+        plant.sessions.commit(commit)
 
 
 def streams(plant: Plant) -> set[str]:
@@ -38,7 +40,7 @@ def streams(plant: Plant) -> set[str]:
 
 def test_streams_end_for_an_alarm_that_finds_no_room_beside_them_the_longest_silent_first() -> None:
     plant, wide = plant_with_streams("abc", blocks=28)
-    plant.sessions.submit(submit(wide, **WIDE))  # type: ignore[arg-type]
+    plant.sessions.submit(submit(wide, **WIDE))
     assert streams(plant) == {"b", "c"}
     assert [message.request_id for message in plant.take("gateway", Accepted)] == ["r1"]
     assert plant.ledger.check_integrity() == []
@@ -48,7 +50,7 @@ def test_streams_end_for_an_alarm_that_finds_no_room_beside_them_the_longest_sil
 def test_the_alarm_waits_until_the_writers_have_let_go_of_the_stream() -> None:
     plant, wide = plant_with_streams("abc", blocks=28)
     plant.writers.joined(VERIFIER)
-    plant.sessions.submit(submit(wide, **WIDE))  # type: ignore[arg-type]
+    plant.sessions.submit(submit(wide, **WIDE))
     assert plant.take("gateway", Accepted) == []
     closed = plant.take("verifier", SeqClose)
     assert len(closed) == 1
@@ -61,9 +63,9 @@ def test_the_alarm_waits_until_the_writers_have_let_go_of_the_stream() -> None:
 
 def test_streams_do_not_end_while_an_answer_will_make_room() -> None:
     plant, wide = plant_with_streams("ab", blocks=24)
-    plant.sessions.submit(submit(wide, "first", **WIDE))  # type: ignore[arg-type]
+    plant.sessions.submit(submit(wide, "first", **WIDE))
     before = streams(plant)
-    plant.sessions.submit(submit(wide, "second", **WIDE))  # type: ignore[arg-type]
+    plant.sessions.submit(submit(wide, "second", **WIDE))
     assert streams(plant) == before
     assert "second" in plant.sessions.waiting
     plant.sessions.cancel("first")
@@ -88,7 +90,7 @@ def test_an_alarm_for_which_pinned_prefixes_leave_no_room_is_refused_for_ever() 
     plant = Plant(blocks=14, record_tokens=400)
     wide = plant.profile("wide", sink=20, window=256)
     plant.profile("other", sink=80)
-    plant.sessions.submit(submit(wide, **WIDE))  # type: ignore[arg-type]
+    plant.sessions.submit(submit(wide, **WIDE))
     rejected = plant.take("gateway", Rejected)[0]
     assert rejected.retry_after_s is None
     assert "it may need 12 blocks" in rejected.reason
