@@ -31,17 +31,19 @@ def test_stale_proposals_are_dropped_not_queued(endpoints: Endpoints) -> None:
         for base in range(1, 2001):
             draft.propose(proposal(base))
         wait_for(lambda: not draft._proposals, "an empty queue")
-        bases: list[int] = []
+        waiting = verifier._inbox._proposals
 
-        def newest_is_there() -> bool:
+        def newest_has_arrived() -> bool:
             draft.propose(proposal(2001))
-            while isinstance(item := verifier.receive(0.1), Proposal):
-                bases.append(item.base)
-            return bases[-1:] == [2001]
+            return len(waiting) > 0 and waiting[-1] == proposal(2001)
 
-        wait_for(newest_is_there, "the newest proposal")
+        wait_for(newest_has_arrived, "the newest proposal")
+        bases: list[int] = []
+        while isinstance(item := verifier.receive(0.1), Proposal):
+            bases.append(item.base)
         assert len(bases) <= 64
         assert bases == sorted(bases)
+        assert bases[-1] == 2001
 
 
 def test_proposals_without_a_verifier_are_dropped(endpoints: Endpoints) -> None:
