@@ -122,6 +122,7 @@ def test_a_full_trie_keeps_its_best_nodes_as_a_tree(many: list[Tree], capacity: 
         assert trie.size == len(after) <= capacity
         assert all(p[:-1] == () or p[:-1] in after for p in after)
         kept = sorted((score(after, p) for p in after), reverse=True)
+        assert len(kept) >= (len(before) if len(before) <= capacity else max(1, capacity // 2))
         assert kept == pytest.approx(sorted((score(before, p) for p in before), reverse=True)[: len(kept)])
 
 
