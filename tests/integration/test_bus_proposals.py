@@ -41,7 +41,7 @@ def test_stale_proposals_are_dropped_not_queued(endpoints: Endpoints) -> None:
         bases: list[int] = []
         while isinstance(item := verifier.receive(0.1), Proposal):
             bases.append(item.base)
-        assert len(bases) <= 64
+        assert len(set(bases)) <= 64
         assert bases == sorted(bases)
         assert bases[-1] == 2001
 
