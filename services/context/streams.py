@@ -24,6 +24,7 @@ from services.context.profiles import Profile, Profiles
 from services.context.sequence import Sequence
 from shared.bus.messages.requests import StreamAppend, StreamAppended, StreamRefused
 from shared.bus.messages.sequences import SeqAppend
+from shared.config.sparse_log import SparseWarning
 from shared.kv import blocks_of
 
 SILENT_S = 60.0  # shorter pauses do not cost a stream its place, whatever finds none
@@ -48,6 +49,7 @@ class Streams:
         self._admitting = admitting
         self._post = post
         self._clock = clock
+        self._refused = SparseWarning("append refused", clock)
 
     def all(self) -> list[Sequence]:
         return [sequence for sequence in self._ledger.live.values() if sequence.kind == "stream"]
@@ -196,7 +198,7 @@ class Streams:
         self._post.gateway(StreamAppended(stream=append.stream, serial=append.serial))
 
     def _refuse(self, append: StreamAppend, reason: str, retry_after_s: float | None) -> None:
-        _log.warning("append refused", stream=append.stream, reason=reason, retry_after_s=retry_after_s)
+        self._refused(stream=append.stream, reason=reason, retry_after_s=retry_after_s)
         refused = StreamRefused(
             stream=append.stream, serial=append.serial, reason=reason, retry_after_s=retry_after_s
         )

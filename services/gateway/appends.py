@@ -26,6 +26,7 @@ from services.gateway.prompt import Prompter
 from shared.bus.messages.fields import Message
 from shared.bus.messages.requests import StreamAppend, StreamAppended, StreamClose, StreamRefused
 from shared.config.settings import Profile, Settings
+from shared.config.sparse_log import SparseWarning
 
 IN_FLIGHT = 8  # streams with an append under way
 _LINES = 64  # of one append
@@ -73,6 +74,7 @@ class Appends:
         self._lines = journal.lines
         self._prompter = prompter
         self._send = send
+        self._postponed = SparseWarning("log lines are refused, sending them later")
         self._leads_to = leads_to
         self._live: dict[str, Append] = {}
         self._not_before: dict[str, float] = {}  # of streams whose append was refused, monotonic
@@ -197,9 +199,7 @@ class Appends:
         if message.retry_after_s is not None or not self._give_up(append, message.reason):
             wait = retry_wait(message.retry_after_s)
             self._not_before[stream] = time.monotonic() + wait
-            _log.info(
-                "log lines are refused, sending them later", stream=stream, reason=message.reason, wait_s=wait
-            )
+            self._postponed(stream=stream, reason=message.reason, wait_s=wait)
         del self._live[stream]
 
     def _give_up(self, append: Append, reason: str) -> bool:

@@ -74,24 +74,34 @@ def _has_room(directory: Path) -> bool:
 
 def write_config(model: str, draft: str | None, data: Path, runtime: Path, memory: Path) -> Path:
     """The template with this run's directories, models and port. Journal and history begin empty."""
+    home = _own_data(data)
     template = string.Template((demo_files() / "ringline.toml").read_text(encoding="utf-8"))
     sources = ["retrieval", "cpu"] if draft else ["retrieval"]
     text = template.substitute(
         runtime=json.dumps(str(runtime)),
         memory=json.dumps(str(memory)),
-        data=json.dumps(str(data)),
+        data=json.dumps(str(home)),
         target=json.dumps(model),
         draft=json.dumps(draft or ""),
         threads=min(_THREADS, os.cpu_count() or 1),
         sources=json.dumps(sources),
         port=free_port(),
     )
-    for old in [*data.glob("journal.db*"), *data.glob("draft/history-*")]:
+    for old in [*home.glob("journal.db*"), *home.glob("draft/history-*")]:
         old.unlink()
-    path = data / "demo" / "ringline.toml"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = home / "ringline.toml"
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def _own_data(data: Path) -> Path:
+    """A place for journal and history: those in `data` may be a real plant's. Models are shared."""
+    home = data / "demo"
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in ("models", "cache"):
+        if not (home / name).exists():
+            (home / name).symlink_to(Path("..", name), target_is_directory=True)
+    return home
 
 
 def free_port() -> int:

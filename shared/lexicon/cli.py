@@ -39,6 +39,8 @@ def build_(
 ) -> None:
     """Build a lexicon from alarm texts, code tables, manuals and earlier answers."""
     with one_line_errors():
+        if out.resolve() in {path.resolve() for path in inputs}:
+            raise RinglineError(f"{out}: --out is one of the inputs; it would be lost, name another file")
         file = open_model(model, chosen_paths(config, data))
         texts = (passage for path in inputs for passage in passages(path))
         built = build(texts, file.tokenizer().encode, tokens)

@@ -16,8 +16,9 @@ import pytest
 
 from services.launcher.broker import check_broker
 from services.launcher.demo_alarms import Arrived, read_alarms
-from services.launcher.demo_plant import demo_files
+from services.launcher.demo_plant import demo_files, write_config
 from shared.config.errors import RinglineError
+from shared.config.load import load_settings
 from shared.config.settings import Broker, Mqtt, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,6 +92,24 @@ def test_an_interrupted_demonstration_takes_its_processes_with_it(demo_dir: Path
             for file in left.iterdir():
                 file.unlink()
             left.rmdir()
+
+
+def test_the_demonstration_leaves_a_plants_journal_and_history_alone(demo_dir: Path) -> None:
+    """The README lets a plant use its data directory, for the models that are there."""
+    (demo_dir / "draft").mkdir()
+    for name in ("journal.db", "journal.db-wal", "draft/history-1.bin"):
+        (demo_dir / name).write_text("alarms")
+    for _ in range(2):
+        config = write_config("smollm2-135m", None, demo_dir, Path("/run/demo"), Path("/dev/shm/demo"))
+        own = load_settings(config).paths
+        assert (own.models.resolve(), own.cache.resolve()) == (
+            (demo_dir / "models").resolve(),
+            (demo_dir / "cache").resolve(),
+        )
+        (own.data / "journal.db").write_text("of the demonstration")
+    assert (demo_dir / "journal.db").read_text() == "alarms"
+    assert (demo_dir / "journal.db-wal").exists()
+    assert (demo_dir / "draft/history-1.bin").exists()
 
 
 def test_every_alarm_of_the_set_finds_its_answer() -> None:

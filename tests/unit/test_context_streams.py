@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.context.sequence import Sequence
 from services.context.streams import SILENT_S
@@ -147,6 +148,15 @@ def test_an_append_that_can_never_be_taken_says_why(plant: Plant) -> None:
     assert "append less" in refused(plant).reason
     plant.sessions.streams.append(StreamAppend(stream="x", profile="p", serial=1, tokens=[1000]))
     assert refused(plant).retry_after_s is None
+
+
+def test_refused_appends_are_few_lines_in_the_log(plant: Plant) -> None:
+    """The assets that find no place send their lines again for as long as the plant runs."""
+    plant.profile()
+    with capture_logs() as lines:
+        for serial in range(200):
+            append(plant, serial, count=65)
+    assert [line["event"] for line in lines].count("append refused") == 1
 
 
 def test_no_more_than_a_window_waits_to_be_computed(plant: Plant) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.gateway.appends import IN_FLIGHT
 from services.gateway.intake import Intake, reroute
@@ -124,6 +125,18 @@ def test_answers_about_an_earlier_append_change_nothing(journal: Journal) -> Non
     assert len(context.sent) == 2
     assert journal.lines.waiting() == 2
     assert journal.outgoing(9) == []
+
+
+def test_lines_that_find_no_place_are_few_lines_in_the_log(journal: Journal) -> None:
+    """However many assets send theirs again, for as long as the plant runs."""
+    context = FakeContext()
+    appends = made_appends(journal, context)
+    serials = {name: put(journal, "one", stream=name)[0] for name in "abcdef"}
+    appends.fill()
+    with capture_logs() as lines:
+        for name, serial in serials.items():
+            appends.handle(StreamRefused(stream=name, serial=serial, reason="full", retry_after_s=9.0))
+    assert [line["event"] for line in lines].count("log lines are refused, sending them later") == 1
 
 
 def test_a_refusal_for_ever_takes_the_append_apart(journal: Journal) -> None:

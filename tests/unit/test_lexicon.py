@@ -217,6 +217,17 @@ def test_the_command_refuses_bad_input_with_one_line(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+def test_the_command_does_not_write_over_its_input(tmp_path: Path) -> None:
+    manual = tmp_path / "manual.txt"
+    manual.write_text("check the pump")
+    arguments = ["lexicon", "build", "--out", f"{tmp_path}/./manual.txt", "--model", "nonsense", str(manual)]
+    result = CliRunner().invoke(app, arguments)
+    structlog.reset_defaults()
+    assert result.exit_code == 2
+    assert "--out is one of the inputs" in result.stderr
+    assert manual.read_text() == "check the pump"
+
+
 def test_without_retrieval_there_is_no_plant_to_open() -> None:
     assert open_plant(Settings(draft=Draft(sources=("cpu",)))) == (None, None)
 
