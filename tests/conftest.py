@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # How long an example takes says what else the machine does; pytest's own limit ends what hangs.
 settings.register_profile("ringline", deadline=None)
 settings.load_profile("ringline")
+
+# Plants under test hear a hang-up also when whoever runs the tests does not (nohup).
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session")
