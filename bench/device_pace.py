@@ -39,7 +39,9 @@ from shared.native import SequenceView
 _EVEN = 64
 _NOBODY_KNOWS: Likely = [(token, -math.log(_EVEN)) for token in range(_EVEN)]  # not worth drafting
 ROWS_AT_ONCE = 8  # tokens of a prompt that take as long as one draft token
-_UNLIKELY = -40.0  # stands for the log probability of a token that is not among the likeliest
+# Stands for the log probability of a token that is not among the likeliest. No two are equal, as in a model's
+# own rows: whoever looks for the likeliest would have to sort them all.
+_UNLIKELY, _STEP = -40.0, 1e-4
 
 
 @dataclass
@@ -74,7 +76,8 @@ class DeviceScratch(ReplayedNodes):
     def __init__(self, model: Device, capacity: int, max_outputs: int, kv: str = "f16") -> None:
         super().__init__(capacity)
         self._device = model
-        self._rows = np.full((max_outputs, model.n_vocab), _UNLIKELY, np.float32)
+        self._unlikely = (_UNLIKELY - _STEP * np.arange(model.n_vocab)).astype(np.float32)
+        self._rows = np.tile(self._unlikely, (max_outputs, 1))
         self._written: list[list[int]] = [[] for _ in range(max_outputs)]
         self._outputs = 0
 
@@ -101,7 +104,7 @@ class DeviceScratch(ReplayedNodes):
         return _NOBODY_KNOWS if likely is None else likely
 
     def _write(self, row: int, likely: Likely) -> None:
-        self._rows[row, self._written[row]] = _UNLIKELY
+        self._rows[row, self._written[row]] = self._unlikely[self._written[row]]
         self._written[row] = [token for token, _ in likely]
         self._rows[row, self._written[row]] = [logq for _, logq in likely]
 

@@ -9,6 +9,9 @@ with the window before it, because texts and loads change.
     on  on  on  on OFF on  on  on  on  …        pays
 
 A trial of the model ends early when the answers become slower because the passes do, which is soon clear.
+
+Answers differ more among each other than a model gains, so a few comparisons leave a doubt. A model on a
+device or on cores of its own has the benefit of it and works unless it surely costs.
 """
 
 from __future__ import annotations
@@ -24,15 +27,15 @@ _SOONEST = 32  # windows between two trials that agree
 _LATEST = {True: 32, False: 128}  # at most, by what is usual: a trial of what does not pay costs more
 _COMPARISONS = 4  # kept
 _SPREAD = 0.2  # of the logarithm of a comparison, before there is evidence
-_LEAST_GAIN = 0.02  # what the model has to bring to be switched on, and never to be switched off
+_LEAST_GAIN = 0.02  # what a model that takes cores from the verifier has to bring to be switched on
 
 
 class Pacing:
     """`drafting`: whether the model is to work now. Times are monotonic seconds."""
 
     def __init__(self, drafting: bool) -> None:
-        """`drafting`: the choice to begin with."""
-        self._usual = drafting
+        """`drafting`: the choice to begin with, and whenever there is a doubt."""
+        self._favoured = self._usual = drafting
         self._trial = False
         self._last_token: dict[int, float | None] = {}  # by answering sequence
         self._tokens = self._commits = 0
@@ -98,7 +101,10 @@ class Pacing:
         mean = sum(self._gains) / len(self._gains)
         variance = (sum((g - mean) ** 2 for g in self._gains) + _SPREAD**2) / len(self._gains)
         error = math.sqrt(variance / len(self._gains))
-        pays = mean > 0.0 if self._usual else mean - error > _LEAST_GAIN
+        if self._favoured:
+            pays = mean + error > 0.0
+        else:
+            pays = mean > 0.0 if self._usual else mean - error > _LEAST_GAIN
         as_ever = pays == self._usual and (self._gains[-1] > 0.0) == self._usual
         self._usual = pays
         self._pause = min(max(2 * self._pause, _SOONEST), _LATEST[pays]) if as_ever else _FIRST
