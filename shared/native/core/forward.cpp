@@ -61,6 +61,9 @@ Forward::Forward(Model& model, int64_t capacity, int64_t max_outputs)
       logits_(cells(max_outputs, spec_.n_vocab)),
       argmax_(static_cast<size_t>(max_outputs)),
       segments_(capacity, model.n_threads(), kAttendedTogether) {
+  // Memory is taken at the start: the first pass with many rows of logits must not be what makes a board
+  // short.
+  std::fill_n(logits_.data(), logits_.size(), 0.0f);
   for (int i = 0; i < model.n_threads(); ++i) {
     gate_.emplace_back(cells(2 * capacity, kInnerColumns));
     best_.emplace_back(static_cast<size_t>(max_outputs));
