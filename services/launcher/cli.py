@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ from shared.config.errors import RinglineError
 from shared.config.load import load_settings
 from shared.config.service import EXIT_REFUSED
 from shared.config.settings import Settings
-from shared.config.signals import stop_on_signals
+from shared.config.signals import stop_event
 from shared.config.stderr import outlive_stderr
 from shared.kv import remove_unowned
 from shared.lexicon.cli import app as lexicon
@@ -61,8 +60,7 @@ def up(config: Config) -> None:
     """Start the plant's services here and keep them running until SIGTERM, SIGHUP or Ctrl-C."""
     outlive_stderr()
     settings = _load_checked(config)
-    stop = threading.Event()
-    stop_on_signals(lambda _number, _frame: stop.set())
+    stop = stop_event()
     with (
         sole_launcher(settings.paths),
         closing(Watchdog(Endpoints.of(settings.paths), settings.launcher.hang_s)) as watchdog,

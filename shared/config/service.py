@@ -16,7 +16,7 @@ from shared.config.errors import RinglineError
 from shared.config.load import load_settings
 from shared.config.logging import configure_logging
 from shared.config.settings import Settings
-from shared.config.signals import stop_on_signals
+from shared.config.signals import stop_event
 from shared.config.stderr import outlive_stderr
 
 EXIT_REFUSED = 2  # what a restart does not mend: configuration, a missing model, a refusal by context
@@ -37,8 +37,7 @@ def run_service(name: str, main: Callable[[Settings, threading.Event], int]) -> 
     parser.add_argument("--config", type=Path, required=True, help="the plant's ringline.toml")
     arguments = parser.parse_args()
     outlive_stderr()
-    stop = threading.Event()
-    stop_on_signals(lambda _number, _frame: stop.set())
+    stop = stop_event()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         settings = load_settings(arguments.config)

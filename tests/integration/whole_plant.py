@@ -126,7 +126,10 @@ class WholePlant:
         children = psutil.Process(self._up.pid).children(recursive=True) if self._up.poll() is None else []
         self._up.send_signal(number)
         self._up.send_signal(signal.SIGCONT)
-        code = self._up.wait(60)
+        try:
+            code = self._up.wait(60)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"ringline up does not stop:\n{self.log()}") from None
         self._up = None
         _, alive = psutil.wait_procs(children, timeout=5)
         assert alive == [], "processes left"
