@@ -169,7 +169,7 @@ class Admitting:
         """For a critical request: preempt whom it takes. False while their blocks are still to come."""
         if sequence.severity < CRITICAL:
             return False
-        for victim in victims(self._ledger, sequence):
+        for victim in victims(self._ledger, sequence, self._profiles.serves):
             _log.info("preempted", request=victim.request_id, by=sequence.request_id or sequence.profile)
             self.preempted += 1
             self.waiting.pause(victim)

@@ -7,6 +7,8 @@ live ──SeqClose──▶ held ──writers released──▶ its blocks are
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from services.context.ledger import Ledger
 from services.context.sequence import Sequence
 
@@ -18,12 +20,12 @@ def answering(ledger: Ledger) -> list[Sequence]:
     return [sequence for sequence in ledger.live.values() if sequence.kind == "request"]
 
 
-def victims(ledger: Ledger, candidate: Sequence) -> list[Sequence]:
-    """Whom to preempt for `candidate`. Nobody when it would not help, or when what was closed already and
-    is still held by a writer is enough."""
+def victims(ledger: Ledger, candidate: Sequence, again: Callable[[Sequence], bool]) -> list[Sequence]:
+    """Whom to preempt for `candidate`, of those that can be computed `again`. Nobody when it would not help,
+    or when what was closed already and is still held by a writer is enough."""
     leaving = list(ledger.held.values())
     requests = answering(ledger)
-    able = [s for s in requests if s.severity < CRITICAL and not s.forked]
+    able = [s for s in requests if s.severity < CRITICAL and not s.forked and again(s)]
     able.sort(key=lambda s: (s.severity, -s.started, -s.seq))
     for count in range(len(able) + 1):
         places = ledger.limits.max_sequences - len(requests) + count

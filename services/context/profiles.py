@@ -87,6 +87,13 @@ class Profiles:
         self._unpin(old)
         return profile, old.computing
 
+    def serves(self, request: Sequence) -> bool:
+        """Whether its profile's prefix is still the one that it began with."""
+        profile = self._by_name.get(request.profile)
+        if profile is None or profile.ring != request.ring:
+            return False
+        return request.tokens[: len(profile.tokens)] == profile.tokens
+
     def candidate(self, profile: Profile, now: float) -> Sequence | None:
         """The sequence that would compute the prefix; None when none is wanted."""
         if not profile.wanted or profile.ready or profile.computing or profile.problem:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from services.context.streams import SILENT_S
-from shared.bus.messages.requests import RegisterProfile, StreamAppend, StreamAppended, Submit
+from shared.bus.messages.requests import RegisterProfile, Rejected, StreamAppend, StreamAppended, Submit
 from tests.unit.context_model import ModelledVerifier, label
 
 PREFIXES = {"none": [], "even": list(range(100, 132)), "odd": list(range(200, 221))}
@@ -145,8 +145,9 @@ class ContextMachine(ModelledVerifier):
             deadline_s=deadline,
         )
         self.requests[request.request_id] = request
-        self.heard[stream] = self.plant.now
         self.plant.sessions.submit(request)
+        if not any(isinstance(message, Rejected) for message in self.plant.sent["gateway"]):
+            self.heard[stream] = self.plant.now
         self.collect()
 
     @precondition(lambda self: self.requests)

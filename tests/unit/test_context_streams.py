@@ -23,7 +23,7 @@ from shared.bus.messages.requests import (
     Tokens,
 )
 from shared.bus.messages.sequences import Commit, SeqAppend, SeqClose, SeqOpen
-from tests.unit.context_plant import VERIFIER, Decoder, Plant, submit
+from tests.unit.context_plant import VERIFIER, Decoder, Plant, compute_prefix, submit
 
 SAMPLED: dict[str, Any] = {"sampling": Sampling(temperature=0.8, seed=7), "stop": ["###"]}
 
@@ -332,6 +332,22 @@ def test_critical_requests_and_questions_on_streams_are_not_preempted(plant: Pla
     three(plant, b=3, c=3)
     critical(plant)
     assert live(plant) == {"q", "b", "c"}
+
+
+@pytest.mark.parametrize(("first", "window"), [(800, 64), (900, 48)])
+def test_who_could_not_begin_again_on_the_same_prefix_is_not_preempted(
+    plant: Plant, first: int, window: int
+) -> None:
+    """The profile is another now: computed again, its answer would be one to another prompt."""
+    three(plant, a=0, b=0, c=0)
+    changed = [first + i for i in range(20)]
+    plant.sessions.register(RegisterProfile(profile="p", tokens=changed, window=window))
+    for opened in plant.take("verifier", SeqOpen):
+        compute_prefix(plant, opened)
+    plant.sessions.submit(submit(changed, "critical", severity=3, max_tokens=40))
+    assert live(plant) == {"a", "b", "c"}
+    plant.sessions.cancel("a")
+    assert live(plant) == {"b", "c", "critical"}
 
 
 def test_nobody_is_preempted_for_nothing_while_blocks_are_on_their_way(plant: Plant) -> None:
