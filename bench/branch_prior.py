@@ -28,8 +28,7 @@ from services.draft.plant import Plant
 from services.draft.prior import BranchPrior, reorder
 from shared.config.settings import Paths
 from shared.model.open import open_model
-from shared.native import BLOCK_TOKENS, Model, Scratch
-from shared.sampling import likeliest_logq
+from shared.native import BLOCK_TOKENS, Model, Scratch, likeliest_tokens
 
 WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.35, 0.4, 0.5, 0.7, 1.0)
 _UNLIKELY = 1e-4  # stands for the probability of a token that is not among the candidates
@@ -90,7 +89,7 @@ class Drafter:
         self._scratch.forward(
             [self._view], np.zeros_like(path), np.array(tokens, np.int32), path - 1, outputs
         )
-        rows = [likeliest_logq(row, CANDIDATES) for row in self._scratch.logits()] if wanted else []
+        rows = [likeliest_tokens(row, CANDIDATES) for row in self._scratch.logits()] if wanted else []
         self._scratch.commit(self._view, path)
         return iter(rows)
 

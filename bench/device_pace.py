@@ -109,6 +109,21 @@ class DeviceScratch(ReplayedNodes):
         self._rows[row, self._written[row]] = [logq for _, logq in likely]
 
 
+class PaceFile:
+    """Seconds a draft token takes, by a file with milliseconds that somebody else may replace."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written = -1
+        self._seconds = 0.0
+
+    def __call__(self) -> float:
+        written = self._path.stat().st_mtime_ns
+        if written != self._written:
+            self._written, self._seconds = written, float(self._path.read_text()) / 1000
+        return self._seconds
+
+
 def passes(tokens: int, outputs: int) -> int:
     """Passes of the device: one for each draft token, and for every ROWS_AT_ONCE other tokens."""
     return max(outputs, math.ceil(tokens / ROWS_AT_ONCE))
@@ -141,7 +156,7 @@ def main() -> None:
     parser.add_argument("--counts", type=Path, required=True)
     options, rest = parser.parse_known_args()
     sys.argv[1:] = rest
-    counts = simulate(read_replay(options.replay), lambda: float(options.pace.read_text()) / 1000)
+    counts = simulate(read_replay(options.replay), PaceFile(options.pace))
     try:
         run_service("draft", app.main)
     finally:

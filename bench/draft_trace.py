@@ -23,8 +23,7 @@ from bench.private_pool import private_view
 from bench.traces import Trace, Traced, digest_of, progress, read_cached, write_whole
 from shared.config.settings import Paths
 from shared.model.open import ModelFile
-from shared.native import BLOCK_TOKENS, Model, Scratch
-from shared.sampling import likeliest_logq
+from shared.native import BLOCK_TOKENS, Model, Scratch, likeliest_tokens
 
 WIDTH = 3  # likeliest tokens that are kept of a prediction
 STEPS = 10  # predictions behind a position at most
@@ -126,7 +125,7 @@ class Predictor:
 
 def likeliest(row: NDArray[np.float32]) -> Likely:
     """The WIDTH likeliest tokens of a row of logits (the lowest id first among equals)."""
-    return [(token, round(logq, 4)) for token, logq in zip(*likeliest_logq(row, WIDTH), strict=True)]
+    return [(token, round(logq, 4)) for token, logq in zip(*likeliest_tokens(row, WIDTH), strict=True)]
 
 
 def _next_leaf(i: int, truth: list[int], found: Predictions) -> tuple[int, Path] | None:

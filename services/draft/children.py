@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from services.draft.prior import Prior, reorder
 from shared.bus.messages.requests import Sampling
-from shared.sampling import likeliest_logq, warp
+from shared.native import likeliest_tokens
+from shared.sampling import warp
 from shared.tree import Drawn
 
-WIDTH = 2  # children of a leaf
-LEAST_CHILD = math.log(0.1)  # a second child less likely than this is not proposed
+WIDTH = 3  # children of a leaf
+LEAST_CHILD = math.log(0.03)  # a second child less likely than this is not proposed
 CANDIDATES = 8  # of the model's tokens that the prior chooses among
 _NEAR = 8.0  # how far a candidate's logit may be below the largest one
 _SUPPORT = 32  # tokens that are drawn from: they travel with every proposal
@@ -38,7 +39,7 @@ def likeliest(logits: Logits, prior: Prior | None = None) -> Children:
     The first is the largest logit (the lowest id among equals); the others only above LEAST_CHILD. With a
     prior they are chosen among the model's CANDIDATES likeliest.
     """
-    tokens, logq = likeliest_logq(logits, CANDIDATES if prior else WIDTH)
+    tokens, logq = likeliest_tokens(logits, CANDIDATES if prior else WIDTH)
     if prior is not None:
         near = sum(logits[token] >= logits[tokens[0]] - np.float32(_NEAR) for token in tokens)
         tokens, logq = tokens[:near], logq[:near]

@@ -149,7 +149,9 @@ class CpuDrafter:
 
     def _leaves(self) -> list[tuple[DraftSequence, Leaf]]:
         current = [s for s in self._sequences.values() if s.answers and s.behind == 0]
-        leaves = ((s, s.leaf(self._depth, FLOOR)) for s in sorted(current, key=turn))
+        if len(current) > MOST_LEAVES:
+            current.sort(key=turn)
+        leaves = ((s, s.leaf(self._depth, FLOOR)) for s in current)
         return list(islice(((s, leaf) for s, leaf in leaves if leaf is not None), MOST_LEAVES))
 
     def _catch_up(self, sequence: DraftSequence) -> None:

@@ -175,6 +175,10 @@ class Scratch:
         """Drop every node of this view, compact; the same map as reroot."""
     def clear(self) -> None: ...
 
+def likeliest_tokens(logits: NDArray[np.float32], k: int) -> tuple[list[int], list[float]]:
+    """The k largest of logits [n_vocab], the largest first, lower ids first among equals, and the natural
+    logs of their probabilities. ValueError when the largest is not finite."""
+
 # --- drafts from text ------------------------------------------------------------------------------
 
 EVIDENCE: int  # kinds of evidence for a drafted token, and weights of it

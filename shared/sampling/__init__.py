@@ -9,6 +9,6 @@ one machine, whatever else is computed beside them.
 from shared.sampling.distribution import Distribution
 from shared.sampling.generator import Uniforms, uniform
 from shared.sampling.history import History
-from shared.sampling.warp import likeliest_logq, warp
+from shared.sampling.warp import warp
 
-__all__ = ["Distribution", "History", "Uniforms", "likeliest_logq", "uniform", "warp"]
+__all__ = ["Distribution", "History", "Uniforms", "uniform", "warp"]

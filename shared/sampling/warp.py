@@ -53,14 +53,6 @@ def likeliest(logits: Logits, k: int) -> Ids:
     return _sorted(logits, np.flatnonzero(logits >= _bound(logits, k)))[:k]
 
 
-def likeliest_logq(logits: Logits, k: int) -> tuple[list[int], list[float]]:
-    """`likeliest` with the natural logs of their probabilities, as the model gives them."""
-    top = float(logits.max())
-    log_sum = top + math.log(float(np.exp(logits - top).sum(dtype=np.float64)))
-    tokens: list[int] = likeliest(logits, k).tolist()
-    return tokens, [float(logits[token]) - log_sum for token in tokens]
-
-
 def _penalise(logits: Logits, history: Ids, penalty: float) -> Logits:
     if penalty == 1 or not len(history):
         return logits

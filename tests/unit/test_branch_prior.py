@@ -28,7 +28,7 @@ def asked(tokens: list[int]) -> SeqOpen:
 def test_a_prior_that_knows_nothing_changes_nothing() -> None:
     children = likeliest(LOGITS)
     again = likeliest(LOGITS, lambda tokens: [UNKNOWN] * len(tokens))
-    assert children.tokens == again.tokens == [1, 2]
+    assert children.tokens == again.tokens == [1, 2, 0]
     assert again.logq == pytest.approx(children.logq, abs=1e-5)
 
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bind/bind.hpp"
+#include "core/likeliest.hpp"
 #include "core/model.hpp"
 #include "core/scratch.hpp"
 #include "core/stream.hpp"
@@ -18,6 +19,8 @@ namespace ringline::bind {
 namespace {
 
 using TensorTuple = std::tuple<std::string, uint32_t, int64_t, int64_t, int64_t, int64_t>;
+
+using LogitsArray = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 struct PyModel {
   std::shared_ptr<Model> model;
@@ -80,6 +83,15 @@ int64_t forward(Scratch& scratch, const nb::sequence& views, const IntArray& seq
   const PassRequest request{held, ints_of(seq), ints_of(tokens), ints_of(parents), ints_of(outputs)};
   const nb::gil_scoped_release others_may_run;
   return scratch.forward(request);
+}
+
+nb::tuple likeliest_tokens(const LogitsArray& logits, size_t k) {
+  nb::list ids, logq;
+  for (const LikelyToken& token : likeliest({logits.data(), logits.size()}, k)) {
+    ids.append(token.id);
+    logq.append(token.logq);
+  }
+  return nb::make_tuple(ids, logq);
 }
 
 void bind_model(nb::module_& m) {
@@ -147,6 +159,7 @@ void bind_trees(nb::class_<Scratch>& scratch) {
 
 void bind_engine(nb::module_& m) {
   bind_model(m);
+  m.def("likeliest_tokens", &likeliest_tokens, nb::arg("logits").noconvert(), nb::arg("k"));
   m.def(
       "read_bandwidth",
       [](const ReadableBuffer& memory, int threads) {

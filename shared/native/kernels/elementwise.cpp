@@ -61,11 +61,34 @@ int64_t argmax(const float* x, int64_t n) {
   return 0;
 }
 
+void maxima(const float* x, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += kMaximumOf) {
+    Vec largest = load(x + i);
+    for (int64_t j = kLanes; j < kMaximumOf; j += kLanes) largest = max(largest, load(x + i + j));
+    out[i / kMaximumOf] = reduce_max(largest);
+  }
+}
+
+double sum_exp(const float* x, int64_t n, float top) {
+  constexpr int64_t kInFloats = 64 * kLanes;  // summed in single precision
+  const Vec largest = broadcast(top);
+  double total = 0.0;
+  for (int64_t i = 0; i < n;) {
+    Vec sum = broadcast(0.0f);
+    for (const int64_t end = i + kInFloats < n ? i + kInFloats : n; i < end; i += kLanes)
+      sum = add(sum, exp(sub(load(x + i), largest)));
+    total += double(reduce_add(sum));
+  }
+  return total;
+}
+
 const EngineKernels engine_kernels = {rms_norm,
                                       silu_mul,
                                       add_to,
                                       rotate,
                                       argmax,
+                                      maxima,
+                                      sum_exp,
                                       {{store_key<HalfKv>, store_value<HalfKv>, attend<HalfKv>},
                                        {store_key<Int8Kv>, store_value<Int8Kv>, attend<Int8Kv>}}};
 

@@ -38,6 +38,8 @@ inline constexpr int64_t kMaxAttended = 8;  // tasks of one call
 // Rows of scores are padded for whole vectors and one more number.
 inline constexpr int64_t score_stride(int64_t n_keys) { return (n_keys + 15) / 16 * 16 + 16; }
 
+inline constexpr int64_t kMaximumOf = 64;
+
 struct Rotation {
   const float* cos;  // [head_dim / 2]
   const float* sin;
@@ -65,6 +67,10 @@ struct EngineKernels {
   void (*rotate)(const float* x, const Rotation& r, float* out);
   // Index of the largest element, the lowest one among equals; n >= 1.
   int64_t (*argmax)(const float* x, int64_t n);
+  // The largest of every kMaximumOf numbers in x[n], n a multiple of it, into out[n / kMaximumOf].
+  void (*maxima)(const float* x, int64_t n, float* out);
+  // Sum of e^(x - top), where nothing in x[n] is above `top`; n is a multiple of 16.
+  double (*sum_exp)(const float* x, int64_t n, float top);
   KvKernels formats[kKvFormats];
 
   const KvKernels& kv(KvFormat format) const { return formats[static_cast<int>(format)]; }

@@ -223,6 +223,23 @@ std::vector<std::byte> stored(const EngineKernels& kernels, KvFormat format, con
 }
 
 // Conversion to half rounds to nearest even, as the hardware of any variant does.
+void check_softmax(const EngineKernels& kernels, const std::string& isa) {
+  for (const int64_t n : {kMaximumOf, 3 * kMaximumOf, 100 * kMaximumOf}) {
+    std::vector<float> x(static_cast<size_t>(n)), maxima(static_cast<size_t>(n / kMaximumOf));
+    for (int64_t i = 0; i < n; ++i) x[static_cast<size_t>(i)] = static_cast<float>((i * 7919) % 1000) / 40.0f;
+    const float top = *std::max_element(x.begin(), x.end());
+    double sum = 0;
+    for (const float value : x) sum += std::exp(double{value} - double{top});
+    const double got = kernels.sum_exp(x.data(), n, top);
+    check(std::abs(got - sum) <= 1e-6 * sum, isa + ": the sum of a softmax is off");
+    kernels.maxima(x.data(), n, maxima.data());
+    for (size_t i = 0; i < maxima.size(); ++i) {
+      const auto from = x.begin() + static_cast<std::ptrdiff_t>(i) * kMaximumOf;
+      check(maxima[i] == *std::max_element(from, from + kMaximumOf), isa + ": a maximum is wrong");
+    }
+  }
+}
+
 void check_half(const EngineKernels& reference, const EngineKernels& kernels, const std::string& isa) {
   std::mt19937 rng(5);
   std::vector<float> x(1 << 14);
@@ -294,6 +311,7 @@ int main() {
     }
     check_elementwise(kernels, isa);
     check_argmax(kernels, isa);
+    check_softmax(kernels, isa);
     check_half(ringline::engine_kernels("portable"), kernels, isa);
     check_int8(ringline::engine_kernels("portable"), kernels, isa);
   }
