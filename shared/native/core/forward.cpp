@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/layout.hpp"
+
 namespace ringline {
 
 namespace {
@@ -203,12 +205,14 @@ void Forward::gate_and_up_columns(int worker, const Layer& layer, int64_t first,
   const Activations a = hidden_.first(rows());
   const MatmulKernels& matrices = model_.matrices();
   const int64_t tiles = (last - first) * kTilesOfGroup;
+  const bool exact = layout_of(layer.down.type).column_bytes != 0;
   matrices.matmul(tiles_of(layer.gate, first * kTilesOfGroup, last * kTilesOfGroup), a, 0, tiles, nullptr,
                   gate, width);
   matrices.matmul(tiles_of(layer.up, first * kTilesOfGroup, last * kTilesOfGroup), a, 0, tiles, nullptr, up,
                   width);
   for (int64_t row = 0; row < rows(); ++row) {
-    float* out = inner_.row(row) + begin;
+    // Float weights need what is quantised, too; all others are spared a row that no cache holds.
+    float* out = exact ? inner_.row(row) + begin : gate + row * width;
     model_.kernels().silu_mul(gate + row * width, up + row * width, width, out);
     matrices.quantize(out, 1, width, inner_.slice(row, begin, width));
   }

@@ -3,6 +3,7 @@
 //   kLanes               output rows in one register
 //   kMaxRows             a batch of up to that many activation rows is computed in one go
 //   kBlockRows           larger batches are split into blocks of that many
+//   kMediumBlockRows     and those of up to kMediumRows into blocks of that many
 //   kFloatRows           both of these for float weights
 //   registers(rows)      registers side by side for that many rows: rows * registers sums stay in registers
 //   kRowPairs            there is a RowPairs (lanes/i8mm.hpp), which sums for two activation rows at once
@@ -20,7 +21,9 @@
 
 namespace ringline::RINGLINE_ISA {
 struct RowPairs;
-}
+// What several answers verify together: the weights still come from memory while it is computed.
+inline constexpr int kMediumRows = 48;
+}  // namespace ringline::RINGLINE_ISA
 
 // Before a loop with a constant count: its iterations are laid out one after another, whatever the optimiser
 // thinks.

@@ -14,7 +14,7 @@ using TileFunction = void (*)(const uint8_t* tile, const PackedMatrix& w, const 
                               bool fetch, float* out);
 
 struct TileFunctions {
-  int max_rows, block_rows;
+  int max_rows, medium_block_rows, block_rows;
   TileFunction of_rows[kMaxRows + 1];
 };
 
@@ -40,7 +40,7 @@ template <TensorType kType>
 constexpr TileFunctions tile_functions() {
   constexpr bool kFloat = layout_of(kType).column_bytes != 0;
   constexpr int kRowsMax = kFloat ? kFloatRows : kMaxRows;
-  TileFunctions f{kRowsMax, kFloat ? kFloatRows : kBlockRows, {}};
+  TileFunctions f{kRowsMax, kFloat ? kFloatRows : kMediumBlockRows, kFloat ? kFloatRows : kBlockRows, {}};
   fill<kType, kRowsMax>(f);
   return f;
 }
@@ -76,9 +76,15 @@ TileFunctions functions_of(TensorType type) {
 // Rows split as evenly as possible into blocks: block b is [first(b), first(b + 1)).
 struct RowBlocks {
   int64_t rows, count;
-  RowBlocks(int64_t n, const TileFunctions& f)
-      : rows(n), count(n <= f.max_rows ? 1 : (n + f.block_rows - 1) / f.block_rows) {}
+  RowBlocks(int64_t n, const TileFunctions& f) : rows(n), count(blocks_of(n, f)) {}
   int64_t first(int64_t b) const { return b * rows / count; }
+
+ private:
+  static int64_t blocks_of(int64_t n, const TileFunctions& f) {
+    if (n <= f.max_rows) return 1;
+    const int64_t most = n <= kMediumRows ? f.medium_block_rows : f.block_rows;
+    return (n + most - 1) / most;
+  }
 };
 
 void write_rows(const float* sums, int64_t rows, int64_t lanes, const float* bias, float* out,

@@ -8,6 +8,7 @@ namespace ringline::avx2 {
 
 inline constexpr int kMaxRows = 4;
 inline constexpr int kBlockRows = 4;
+inline constexpr int kMediumBlockRows = kBlockRows;
 inline constexpr int kFloatRows = 2;
 inline constexpr int kZero8 = 0;
 inline constexpr int32_t kIntStart = 0;

@@ -11,6 +11,7 @@ namespace ringline::avx512vnni {
 inline constexpr int kLanes = 16;
 inline constexpr int kMaxRows = 12;
 inline constexpr int kBlockRows = 8;
+inline constexpr int kMediumBlockRows = 10;
 inline constexpr int kFloatRows = 4;
 inline constexpr int kZero8 = 128;
 inline constexpr int32_t kIntStart = 0;

@@ -13,6 +13,7 @@ namespace ringline::RINGLINE_ISA {
 
 inline constexpr int kMaxRows = 4;
 inline constexpr int kBlockRows = 4;
+inline constexpr int kMediumBlockRows = kBlockRows;
 inline constexpr int kFloatRows = 2;
 inline constexpr int kZero8 = 128;
 inline constexpr int32_t kIntStart = 0;

@@ -7,6 +7,7 @@ namespace ringline::dotprod {
 
 inline constexpr int kMaxRows = 8;
 inline constexpr int kBlockRows = 8;
+inline constexpr int kMediumBlockRows = kBlockRows;
 inline constexpr int kFloatRows = 4;
 inline constexpr int kZero8 = 0;
 inline constexpr bool kRowPairs = false;

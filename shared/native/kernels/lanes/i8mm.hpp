@@ -8,6 +8,7 @@ namespace ringline::i8mm {
 
 inline constexpr int kMaxRows = 8;
 inline constexpr int kBlockRows = 8;
+inline constexpr int kMediumBlockRows = kBlockRows;
 inline constexpr int kFloatRows = 4;
 inline constexpr int kZero8 = 128;
 inline constexpr bool kRowPairs = true;

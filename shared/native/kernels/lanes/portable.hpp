@@ -13,6 +13,7 @@ namespace ringline::portable {
 inline constexpr int kLanes = 4;
 inline constexpr int kMaxRows = 2;
 inline constexpr int kBlockRows = 2;
+inline constexpr int kMediumBlockRows = kBlockRows;
 inline constexpr int kFloatRows = 1;
 inline constexpr int kZero8 = 0;
 inline constexpr int32_t kIntStart = 0;
