@@ -87,7 +87,7 @@ void Forward::run(const NodeTree& tree, std::span<const PassNode> nodes, std::sp
 void Forward::program(int worker) {
   ThreadPool& threads = model_.threads();
   threads.claim(worker, rows(), 1, [&](int64_t row, int64_t) { embed(row); });
-  threads.meet(worker, [] {});
+  threads.meet([] {});
   const int64_t last = model_.n_layers() - 1;
   for (int64_t i = 0; i <= last; ++i) {
     const Layer& layer = model_.layer(i);
@@ -114,13 +114,13 @@ template <class Step>
 void Forward::each_row(int worker, int64_t rows, Step step) {
   ThreadPool& threads = model_.threads();
   if (rows <= kSerialRows || threads.size() == 1) {
-    return threads.meet(worker, [&] {
+    return threads.meet([&] {
       for (int64_t row = 0; row < rows; ++row) step(row);
     });
   }
-  threads.meet(worker, [] {});
+  threads.meet([] {});
   threads.claim(worker, rows, 1, [&](int64_t row, int64_t) { step(row); });
-  threads.meet(worker, [] {});
+  threads.meet([] {});
 }
 
 int64_t Forward::grain(const PackedMatrix& w) const {
@@ -193,7 +193,7 @@ void Forward::gate_and_up(int worker, const Layer& layer) {
   model_.threads().claim(worker, groups, step, [&](int64_t first, int64_t last) {
     gate_and_up_columns(worker, layer, first, last);
   });
-  model_.threads().meet(worker, [] {});
+  model_.threads().meet([] {});
 }
 
 void Forward::gate_and_up_columns(int worker, const Layer& layer, int64_t first, int64_t last) {
@@ -229,7 +229,7 @@ void Forward::output_head(int worker) {
       scan_logits(worker, first * kTileRows, std::min(last * kTileRows, spec_.n_vocab));
     });
   }
-  model_.threads().meet(worker, [this] { choose_best(); });
+  model_.threads().meet([this] { choose_best(); });
 }
 
 void Forward::scan_logits(int worker, int64_t first, int64_t last) {

@@ -11,18 +11,18 @@ void Forward::rotate_and_store(int worker, int64_t layer) {
   ThreadPool& threads = model_.threads();
   const int64_t heads = spec_.n_kv_head;
   if (rows() <= kSerialRows) {
-    return threads.meet(worker, [&] {
+    return threads.meet([&] {
       for (int64_t h = 0; h < heads; ++h) rotate_rows(layer, h, 0, rows());
     });
   }
-  threads.meet(worker, [] {});
+  threads.meet([] {});
   const int64_t lead = nodes_[0].slot % kBlockTokens;
   const int64_t tiles = (lead + rows() + kBlockTokens - 1) / kBlockTokens;
   threads.claim(worker, tiles * heads, 1, [&](int64_t item, int64_t) {
     const int64_t first = item / heads * kBlockTokens - lead;
     rotate_rows(layer, item % heads, std::max<int64_t>(first, 0), std::min(first + kBlockTokens, rows()));
   });
-  threads.meet(worker, [] {});
+  threads.meet([] {});
 }
 
 void Forward::rotate_rows(int64_t layer, int64_t kv_head, int64_t first, int64_t last) {
@@ -88,7 +88,7 @@ void Forward::attention(int worker, int64_t layer) {
            {first, std::min(first + step, rows()), kv_head, kv_head * group + part * group / parts,
             kv_head * group + (part + 1) * group / parts});
   });
-  model_.threads().meet(worker, [] {});
+  model_.threads().meet([] {});
 }
 
 void Forward::attend(int worker, int64_t layer, const AttentionShare& share) {

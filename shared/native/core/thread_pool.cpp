@@ -32,17 +32,6 @@ bool pin_to(int cpu) {
   return pthread_setaffinity_np(pthread_self(), sizeof set, &set) == 0;
 }
 
-// To another CPU than this one, where the thread may stay for as long as the system likes.
-void leave(int cpu) {
-  cpu_set_t usual;
-  if (pthread_getaffinity_np(pthread_self(), sizeof usual, &usual) != 0) return;
-  cpu_set_t others = usual;
-  CPU_CLR(cpu, &others);
-  if (CPU_COUNT(&others) == 0) return;
-  if (pthread_setaffinity_np(pthread_self(), sizeof others, &others) == 0)
-    pthread_setaffinity_np(pthread_self(), sizeof usual, &usual);
-}
-
 // The caller lends its thread for a job: pinned and with default rounding for that long, and as it was
 // afterwards.
 class Borrowed {
@@ -86,7 +75,7 @@ void check_affinity(const std::vector<int>& affinity) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads, std::vector<int> affinity)
-    : size_(checked_size(threads)), affinity_(std::move(affinity)), seats_(static_cast<size_t>(threads)) {
+    : size_(checked_size(threads)), affinity_(std::move(affinity)), next_(static_cast<size_t>(threads)) {
   check_affinity(affinity_);
   // Signals are the application's: workers inherit a mask that blocks them all.
   sigset_t all;
@@ -104,25 +93,12 @@ ThreadPool::~ThreadPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ThreadPool::wait_past(int worker, const std::atomic<uint32_t>& word, uint32_t seen) {
+void ThreadPool::wait_past(const std::atomic<uint32_t>& word, uint32_t seen) {
   for (int spin = 0; spin < kSpins; ++spin) {
     if (word.load(std::memory_order_acquire) != seen) return;
     pause_briefly();
   }
   word.wait(seen, std::memory_order_acquire);
-  find_own_cpu(worker);
-}
-
-void ThreadPool::find_own_cpu(int worker) {
-  if (!affinity_.empty()) return;
-  int cpu = sched_getcpu();
-  for (int other = 0; other < size_; ++other) {
-    if (other == worker || seat(other).cpu.load(std::memory_order_relaxed) != cpu) continue;
-    leave(cpu);
-    cpu = sched_getcpu();
-    break;
-  }
-  seat(worker).cpu.store(cpu, std::memory_order_relaxed);
 }
 
 void ThreadPool::run_erased(Job job, void* context) {
@@ -131,21 +107,20 @@ void ThreadPool::run_erased(Job job, void* context) {
   job_ = job;
   context_ = context;
   forget_claims();
-  seat(0).cpu.store(sched_getcpu(), std::memory_order_relaxed);
   started_.fetch_add(1, std::memory_order_release);
   if (size_ > 1) started_.notify_all();
   job(context, 0);
-  meet(0, [] {});
+  meet([] {});
 }
 
 void ThreadPool::work(int worker) {
   std::fesetenv(FE_DFL_ENV);
   if (!affinity_.empty()) pin_to(affinity_[static_cast<size_t>(worker) % affinity_.size()]);
   for (uint32_t seen = 0;; ++seen) {
-    wait_past(worker, started_, seen);
+    wait_past(started_, seen);
     if (stop_.load(std::memory_order_relaxed)) return;
     job_(context_, worker);
-    meet(worker, [] {});
+    meet([] {});
   }
 }
 

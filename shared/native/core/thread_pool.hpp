@@ -4,7 +4,7 @@
 // would occupy.
 //
 //     items  |--- thread 0's share --->|--- thread 1's share --->|     each goes through its own first,
-//         claimed ^ of seats_[0]    claimed ^ of seats_[1]             then through what others have left
+//             claimed ^ next_[0]        claimed ^ next_[1]             then through what others have left
 #pragma once
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class ThreadPool {
       const int owner = (worker + turn) % size_;
       const int64_t begin = items * owner / size_;
       const int64_t end = items * (owner + 1) / size_;
-      std::atomic<int64_t>& next = seat(owner).claimed;
+      std::atomic<int64_t>& next = next_[static_cast<size_t>(owner)].claimed;
       for (;;) {
         const int64_t first = begin + next.fetch_add(grain, std::memory_order_relaxed);
         if (first >= end) break;
@@ -54,10 +54,10 @@ class ThreadPool {
 
   // Within a job. Returns when all threads have come here; the last one runs after() before the others go on.
   template <class After>
-  void meet(int worker, After&& after) {
+  void meet(After&& after) {
     const uint32_t generation = generation_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < size_)
-      return wait_past(worker, generation_, generation);
+      return wait_past(generation_, generation);
     arrived_.store(0, std::memory_order_relaxed);
     forget_claims();
     after();
@@ -67,29 +67,24 @@ class ThreadPool {
 
  private:
   using Job = void (*)(void* context, int worker);
-  struct alignas(64) Seat {
-    std::atomic<int64_t> claimed{0};  // of its share of the phase's items
-    std::atomic<int> cpu{-1};         // where its thread was when it woke up last
+  struct alignas(64) Share {
+    std::atomic<int64_t> claimed{0};
   };
 
   void forget_claims() {
-    for (Seat& seat : seats_) seat.claimed.store(0, std::memory_order_relaxed);
+    for (Share& share : next_) share.claimed.store(0, std::memory_order_relaxed);
   }
 
   void run_erased(Job job, void* context);
   void work(int worker);
-  void wait_past(int worker, const std::atomic<uint32_t>& word, uint32_t seen);
-  // A thread that wakes up beside another one of the pool moves on: the system, which puts it there when all
-  // CPUs are busy at that instant, would let the two take turns for many milliseconds.
-  void find_own_cpu(int worker);
-  Seat& seat(int worker) { return seats_[static_cast<size_t>(worker)]; }
+  static void wait_past(const std::atomic<uint32_t>& word, uint32_t seen);
 
   int size_;
   std::vector<int> affinity_;
   std::mutex one_job_;
   Job job_ = nullptr;
   void* context_ = nullptr;
-  std::vector<Seat> seats_;  // of each thread
+  std::vector<Share> next_;  // of each thread
   alignas(64) std::atomic<int32_t> arrived_{0};
   alignas(64) std::atomic<uint32_t> generation_{0};
   alignas(64) std::atomic<uint32_t> started_{0};

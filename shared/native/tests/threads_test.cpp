@@ -1,11 +1,7 @@
 // Threads meet without losing work or each other, and blocks are handed out once, whoever asks at the same
 // time.
-#include <pthread.h>
-#include <sched.h>
-
 #include <atomic>
 #include <chrono>
-#include <deque>
 #include <thread>
 
 #include "core/block_allocator.hpp"
@@ -31,11 +27,11 @@ void check_phases(int threads) {
                   "lost work");
           }
         });
-        pool.meet(worker, [] {});
+        pool.meet([] {});
         pool.claim(worker, kItems, 3, [&](int64_t first, int64_t last) {
           for (int64_t i = first; i < last; ++i) ++done[static_cast<size_t>(i)];
         });
-        pool.meet(worker, [&] { ++meetings; });
+        pool.meet([&] { ++meetings; });
       }
     };
     pool.run(job);
@@ -49,84 +45,11 @@ void check_sleepers() {
   std::atomic<int> awake{0};
   auto job = [&](int worker) {
     if (worker == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    pool.meet(worker, [] {});
+    pool.meet([] {});
     ++awake;
   };
   for (int run = 0; run < 3; ++run) pool.run(job);
   check(awake == 12, "a sleeping thread was not woken");
-}
-
-cpu_set_t allowed() {
-  cpu_set_t set;
-  pthread_getaffinity_np(pthread_self(), sizeof set, &set);
-  return set;
-}
-
-void stay_on(const cpu_set_t& set) { pthread_setaffinity_np(pthread_self(), sizeof set, &set); }
-
-void stay_on(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  stay_on(set);
-}
-
-// Keeps a CPU busy for as long as it lives.
-class Busy {
- public:
-  explicit Busy(int cpu)
-      : thread_([this, cpu] {
-          stay_on(cpu);
-          while (!stop_.load(std::memory_order_relaxed)) {
-          }
-        }) {}
-  ~Busy() {
-    stop_.store(true);
-    thread_.join();
-  }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-
- private:
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
-
-// Where every CPU is busy, a thread that falls asleep beside another one of its pool wakes up there, too. It
-// moves on, and may be anywhere afterwards.
-void check_company() {
-  const cpu_set_t everywhere = allowed();
-  if (CPU_COUNT(&everywhere) < 2) return;
-  std::deque<Busy> busy;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &everywhere)) busy.emplace_back(cpu);
-  }
-  ThreadPool pool(2, {});
-  std::atomic<int> first{-1};
-  int together = 0;
-  auto job = [&](int worker) {
-    if (worker == 0) {
-      first = sched_getcpu();
-      stay_on(first);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    } else {
-      while (first < 0) sched_yield();
-      stay_on(first);
-      stay_on(everywhere);
-    }
-    pool.meet(worker, [] {});
-    if (worker == 1) {
-      together += sched_getcpu() == first;
-      const cpu_set_t now = allowed();
-      check(CPU_EQUAL(&now, &everywhere), "a thread that has moved may not go everywhere");
-    }
-  };
-  for (int run = 0; run < 20; ++run) {
-    first = -1;
-    pool.run(job);
-    stay_on(everywhere);
-  }
-  check(together <= 4, "two threads of a pool share a CPU");
 }
 
 void check_allocator() {
@@ -162,7 +85,6 @@ int main() {
   using namespace ringline::test;
   for (const int threads : {1, 2, 4}) check_phases(threads);
   check_sleepers();
-  check_company();
   check_allocator();
   return 0;
 }
