@@ -1,4 +1,4 @@
-"""A request's life: answered, replayed, replaced, cancelled."""
+"""A request's life: answered, replayed, replaced, cancelled, ended by its deadline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.bus.messages.requests import Accepted, Finished, Rejected, Sampling, Tokens
+from shared.bus.messages.requests import Accepted, Finished, Rejected, Sampling, Submit, Tokens
 from shared.bus.messages.sequences import SeqClose, SeqOpen, SeqState
 from tests.unit.context_plant import VERIFIER, Decoder, Plant, start, submit
 
@@ -181,3 +181,20 @@ def test_finished_requests_are_remembered_up_to_a_bound(plant: Plant) -> None:
     for i in range(plant.ledger.store.slots + 20):
         start(plant, f"r{i}").commit(7, finish="stop")
     assert len(plant.ledger.finished) < plant.ledger.store.slots
+
+
+def test_a_live_request_ends_at_its_deadline_with_what_it_has(plant: Plant) -> None:
+    prefix = plant.profile()
+    plant.sent["verifier"].clear()
+    request: Submit = submit(prefix, "r", deadline_s=5.0)
+    plant.sessions.submit(request)
+    Decoder(plant, plant.take("verifier", SeqOpen)[-1]).commit(7)
+    plant.now += 4.9
+    plant.sessions.expire()
+    assert plant.take("gateway", Finished) == []
+    plant.now += 0.2
+    plant.sessions.expire()
+    finished = plant.take("gateway", Finished)[0]
+    assert (finished.reason, finished.answer_tokens) == ("deadline", 1)
+    plant.sessions.submit(request)
+    assert plant.take("gateway", Finished)[0].reason == "deadline"

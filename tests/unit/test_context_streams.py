@@ -19,7 +19,6 @@ from shared.bus.messages.requests import (
     StreamAppend,
     StreamAppended,
     StreamRefused,
-    Submit,
     Tokens,
 )
 from shared.bus.messages.sequences import Commit, SeqAppend, SeqClose, SeqOpen
@@ -372,23 +371,6 @@ def test_a_paused_request_can_be_cancelled_and_asked_for_again(plant: Plant) -> 
 
 
 # --- deadlines ---
-
-
-def test_a_live_request_ends_at_its_deadline_with_what_it_has(plant: Plant) -> None:
-    prefix = plant.profile()
-    plant.sent["verifier"].clear()
-    request: Submit = submit(prefix, "r", deadline_s=5.0)
-    plant.sessions.submit(request)
-    Decoder(plant, plant.take("verifier", SeqOpen)[-1]).commit(7)
-    plant.now += 4.9
-    plant.sessions.expire()
-    assert plant.take("gateway", Finished) == []
-    plant.now += 0.2
-    plant.sessions.expire()
-    finished = plant.take("gateway", Finished)[0]
-    assert (finished.reason, finished.answer_tokens) == ("deadline", 1)
-    plant.sessions.submit(request)
-    assert plant.take("gateway", Finished)[0].reason == "deadline"
 
 
 def test_a_waiting_request_ends_at_its_deadline(plant: Plant) -> None:

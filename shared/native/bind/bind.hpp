@@ -21,6 +21,7 @@ namespace nb = nanobind;
 using WritableBuffer = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using ReadableBuffer = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using IntArray = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using FloatArray = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 inline std::span<std::byte> bytes_of(const WritableBuffer& buffer) {
   return {static_cast<std::byte*>(buffer.data()), buffer.nbytes()};

@@ -20,8 +20,6 @@ namespace {
 
 using TensorTuple = std::tuple<std::string, uint32_t, int64_t, int64_t, int64_t, int64_t>;
 
-using LogitsArray = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 struct PyModel {
   std::shared_ptr<Model> model;
 };
@@ -85,7 +83,7 @@ int64_t forward(Scratch& scratch, const nb::sequence& views, const IntArray& seq
   return scratch.forward(request);
 }
 
-nb::tuple likeliest_tokens(const LogitsArray& logits, size_t k) {
+nb::tuple likeliest_tokens(const FloatArray& logits, size_t k) {
   nb::list ids, logq;
   for (const LikelyToken& token : likeliest({logits.data(), logits.size()}, k)) {
     ids.append(token.id);

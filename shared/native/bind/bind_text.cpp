@@ -18,7 +18,6 @@ namespace {
 constexpr size_t kMostMatches = 1024;
 constexpr size_t kMostJudged = 256;
 
-using FloatArray = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Weights = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 template <class T>

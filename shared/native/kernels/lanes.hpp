@@ -21,7 +21,7 @@
 
 namespace ringline::RINGLINE_ISA {
 struct RowPairs;
-// What several answers verify together: the weights still come from memory while it is computed.
+// What several answers verify together. Of larger batches wider blocks do not stay in the first-level cache.
 inline constexpr int kMediumRows = 48;
 }  // namespace ringline::RINGLINE_ISA
 

@@ -222,7 +222,6 @@ std::vector<std::byte> stored(const EngineKernels& kernels, KvFormat format, con
   return head;
 }
 
-// Conversion to half rounds to nearest even, as the hardware of any variant does.
 void check_softmax(const EngineKernels& kernels, const std::string& isa) {
   for (const int64_t n : {kMaximumOf, 3 * kMaximumOf, 100 * kMaximumOf}) {
     std::vector<float> x(static_cast<size_t>(n)), maxima(static_cast<size_t>(n / kMaximumOf));
@@ -240,6 +239,7 @@ void check_softmax(const EngineKernels& kernels, const std::string& isa) {
   }
 }
 
+// Conversion to half rounds to nearest even, as the hardware of any variant does.
 void check_half(const EngineKernels& reference, const EngineKernels& kernels, const std::string& isa) {
   std::mt19937 rng(5);
   std::vector<float> x(1 << 14);
