@@ -184,15 +184,25 @@ def _macs(file: ModelFile, rows: int) -> int:
 
 
 def _beside_a_hog(options: argparse.Namespace, engine: Engine, peer: Peer | None) -> dict[str, float]:
-    """Decode speed beside one busy process, as a share of the undisturbed speed right before."""
+    """Decode speed beside one busy process, as a share of the undisturbed speed right before.
+
+    Round by round, each with a busy process of its own: the machine's own speed changes within minutes, and
+    where the system puts the busy process is another draw of the same lot.
+    """
     sides: dict[str, Engine | Peer] = {"own": engine} | ({"peer": peer} if peer is not None else {})
+    alone: dict[str, list[float]] = {name: [] for name in sides}
+    beside: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(options.rounds):
+        for name, side in sides.items():
+            alone[name].append(_round_total(side))
+            with _hog():
+                beside[name].append(_round_total(side))
     result: dict[str, float] = {}
-    for name, side in sides.items():
-        alone = statistics.median(_round_total(side) for _ in range(options.rounds))
-        with _hog():
-            beside = statistics.median(_round_total(side) for _ in range(options.rounds))
-        result[f"{name}_tokens_s"] = DECODE_STEPS / beside
-        result[f"{name}_kept"] = alone / beside
+    for name in sides:
+        kept = [a / b for a, b in zip(alone[name], beside[name], strict=True)]
+        result[f"{name}_tokens_s"] = DECODE_STEPS / statistics.median(beside[name])
+        result[f"{name}_kept"] = statistics.median(kept)
+        result[f"{name}_kept_least"] = min(kept)
     return result
 
 
