@@ -80,47 +80,45 @@ void Forward::run(const NodeTree& tree, std::span<const PassNode> nodes, std::sp
   tiles_ = tiles;
   n_outputs_ = static_cast<int64_t>(outputs.size());
   segments_.prepare(tree, nodes);
+  for (Buffer<Best>& best : best_) std::fill_n(best.data(), outputs.size(), Best{0.0f, -1});
   auto job = [this](int worker) { program(worker); };
   model_.threads().run(job);
 }
 
 void Forward::program(int worker) {
-  ThreadPool& threads = model_.threads();
-  threads.claim(worker, rows(), 1, [&](int64_t row, int64_t) { embed(row); });
-  threads.meet([] {});
+  model_.threads().phase(worker, rows(), 1, [&](int64_t row, int64_t) { embed(row); });
   const int64_t last = model_.n_layers() - 1;
   for (int64_t i = 0; i <= last; ++i) {
     const Layer& layer = model_.layer(i);
-    project_qkv(worker, layer);
-    rotate_and_store(worker, i);
+    project_qkv(worker, layer, i);
     attention(worker, i);
-    add_projection(worker, layer.o, attended_.first(rows()));
-    each_row(worker, rows(), [&](int64_t row) { normalise(residual(row), layer.ffn_norm, hidden_, row); });
+    add_projection(worker, layer.o, attended_.first(rows()), rows(),
+                   [&](int64_t row) { normalise(residual(row), layer.ffn_norm, hidden_, row); });
     gate_and_up(worker, layer);
-    add_projection(worker, layer.down, inner_.first(rows()));
     if (i == last) break;
-    each_row(worker, rows(), [&](int64_t row) {
+    add_projection(worker, layer.down, inner_.first(rows()), rows(), [&](int64_t row) {
       normalise(residual(row), model_.layer(i + 1).attention_norm, hidden_, row);
     });
   }
-  each_row(worker, n_outputs_, [&](int64_t output) {
+  add_projection(worker, model_.layer(last).down, inner_.first(rows()), n_outputs_, [&](int64_t output) {
     normalise(residual(outputs_[static_cast<size_t>(output)]), model_.output_norm(), final_, output);
   });
   output_head(worker);
 }
 
-// Ends a phase, then step(row) for every row, then all threads go on.
-template <class Step>
-void Forward::each_row(int worker, int64_t rows, Step step) {
+// A phase, and step(item) for what comes behind it: of a small batch at the phase's end, of a large one in a
+// phase of its own.
+template <class Work, class Step>
+void Forward::phase_and_steps(int worker, int64_t items, int64_t grain, Work work, bool small, int64_t steps,
+                              Step step) {
   ThreadPool& threads = model_.threads();
-  if (rows <= kSerialRows || threads.size() == 1) {
-    return threads.meet([&] {
-      for (int64_t row = 0; row < rows; ++row) step(row);
+  if (small || threads.size() == 1) {
+    return threads.phase(worker, items, grain, work, [&] {
+      for (int64_t i = 0; i < steps; ++i) step(i);
     });
   }
-  threads.meet([] {});
-  threads.claim(worker, rows, 1, [&](int64_t row, int64_t) { step(row); });
-  threads.meet([] {});
+  threads.phase(worker, items, grain, work);
+  threads.phase(worker, steps, 1, [&](int64_t i, int64_t) { step(i); });
 }
 
 int64_t Forward::grain(const PackedMatrix& w) const {
@@ -156,12 +154,12 @@ void Forward::project(const PackedMatrix& w, const Activations& a, const Buffer<
 }
 
 // One claim space over the tiles of all three matrices.
-void Forward::project_qkv(int worker, const Layer& layer) {
+void Forward::project_qkv(int worker, const Layer& layer, int64_t index) {
   const Activations a = hidden_.first(rows());
   const int64_t q = layer.q.tiles();
   const int64_t k = q + layer.k.tiles();
   const int64_t v = k + layer.v.tiles();
-  model_.threads().claim(worker, v, grain(layer.q), [&](int64_t first, int64_t last) {
+  const auto products = [&](int64_t first, int64_t last) {
     if (first < q) project(layer.q, a, layer.q_bias, first, std::min(last, q), q_.data(), spec_.q_width());
     if (first < k && last > q) {
       project(layer.k, a, layer.k_bias, std::max(first, q) - q, std::min(last, k) - q, k_.data(),
@@ -169,20 +167,25 @@ void Forward::project_qkv(int worker, const Layer& layer) {
     }
     if (last > k)
       project(layer.v, a, layer.v_bias, std::max(first, k) - k, last - k, v_.data(), spec_.kv_width());
-  });
+  };
+  phase_and_steps(worker, v, grain(layer.q), products, rows() <= kSerialRows, rotated_items(),
+                  [&](int64_t item) { rotate_and_store(index, item); });
 }
 
-// x += a W^T, by whole tiles.
-void Forward::add_projection(int worker, const PackedMatrix& w, const Activations& a) {
+// x += a W^T, by whole tiles; then step(row) for so many rows.
+template <class Step>
+void Forward::add_projection(int worker, const PackedMatrix& w, const Activations& a, int64_t steps,
+                             Step step) {
   const int64_t width = spec_.n_embd;
-  model_.threads().claim(worker, w.tiles(), grain(w), [&](int64_t first, int64_t last) {
+  const auto products = [&](int64_t first, int64_t last) {
     project(w, a, {}, first, last, projected_.data(), width);
     const int64_t begin = first * kTileRows;
     const int64_t end = std::min(last * kTileRows, width);
     for (int64_t row = 0; row < rows(); ++row) {
       model_.kernels().add(projected_.data() + row * width + begin, end - begin, residual(row) + begin);
     }
-  });
+  };
+  phase_and_steps(worker, w.tiles(), grain(w), products, steps <= kSerialRows, steps, step);
 }
 
 // Two tiles are one quantisation group of `inner`, so a thread takes gate and up all the way to int8 by
@@ -190,10 +193,9 @@ void Forward::add_projection(int worker, const PackedMatrix& w, const Activation
 void Forward::gate_and_up(int worker, const Layer& layer) {
   const int64_t groups = spec_.n_ff / kGroup;
   const int64_t step = std::clamp<int64_t>(grain(layer.gate) / 4, 1, kInnerColumns / kGroup);
-  model_.threads().claim(worker, groups, step, [&](int64_t first, int64_t last) {
+  model_.threads().phase(worker, groups, step, [&](int64_t first, int64_t last) {
     gate_and_up_columns(worker, layer, first, last);
   });
-  model_.threads().meet([] {});
 }
 
 void Forward::gate_and_up_columns(int worker, const Layer& layer, int64_t first, int64_t last) {
@@ -220,16 +222,13 @@ void Forward::gate_and_up_columns(int worker, const Layer& layer, int64_t first,
 
 void Forward::output_head(int worker) {
   const PackedMatrix& head = model_.head();
-  if (n_outputs_ > 0) {
-    Buffer<Best>& best = best_[static_cast<size_t>(worker)];
-    for (int64_t i = 0; i < n_outputs_; ++i) best[static_cast<size_t>(i)] = {0.0f, -1};
-    const Activations a = final_.first(n_outputs_);
-    model_.threads().claim(worker, head.tiles(), grain(head), [&](int64_t first, int64_t last) {
-      project(head, a, {}, first, last, logits_.data(), spec_.n_vocab);
-      scan_logits(worker, first * kTileRows, std::min(last * kTileRows, spec_.n_vocab));
-    });
-  }
-  model_.threads().meet([this] { choose_best(); });
+  const Activations a = final_.first(n_outputs_);
+  const int64_t tiles = n_outputs_ > 0 ? head.tiles() : 0;
+  const auto products = [&](int64_t first, int64_t last) {
+    project(head, a, {}, first, last, logits_.data(), spec_.n_vocab);
+    scan_logits(worker, first * kTileRows, std::min(last * kTileRows, spec_.n_vocab));
+  };
+  model_.threads().phase(worker, tiles, grain(head), products, [this] { choose_best(); });
 }
 
 void Forward::scan_logits(int worker, int64_t first, int64_t last) {

@@ -12,7 +12,7 @@
 
 namespace ringline {
 
-// Up to so many rows, what is done per row is done in the meeting that ends a phase, by its last thread.
+// Up to so many rows, what is done per row is done at the end of a phase, by its last thread.
 inline constexpr int64_t kSerialRows = 2;
 // Nodes whose attention a thread computes together: what it reads of their common context for the first of
 // them is still in its cache for the others.
@@ -44,8 +44,8 @@ class ActivationBuffer {
 //   a layer:  [norm, quantise] Q K V -> rotate, store K/V in the scratch -> attention, quantise -> O, add
 //             -> norm, quantise -> gate, up, silu, multiply, quantise -> down, add -> ...
 //
-// Every arrow is a meeting of all threads. What is done per row (norms, rotation) goes into the meeting
-// itself while the batch is small. Threads split outputs, never sums, so their number changes no bit.
+// Every arrow is the end of a phase of the pool. What is done per row (norms, rotation) is a part of that end
+// while the batch is small. Threads split outputs, never sums, so their number changes no bit.
 class Forward {
  public:
   Forward(Model& model, int64_t capacity, int64_t max_outputs);
@@ -72,16 +72,18 @@ class Forward {
   int64_t rows() const { return static_cast<int64_t>(nodes_.size()); }
   float* residual(int64_t row) { return residual_.data() + row * spec_.n_embd; }
   void program(int worker);
-  template <class Step>
-  void each_row(int worker, int64_t rows, Step step);
+  template <class Work, class Step>
+  void phase_and_steps(int worker, int64_t items, int64_t grain, Work work, bool small, int64_t steps,
+                       Step step);
   int64_t grain(const PackedMatrix& w) const;
 
   void embed(int64_t row);
   void normalise(const float* x, const Buffer<float>& weight, ActivationBuffer& out, int64_t row);
-  void project_qkv(int worker, const Layer& layer);
+  void project_qkv(int worker, const Layer& layer, int64_t index);
   void project(const PackedMatrix& w, const Activations& a, const Buffer<float>& bias, int64_t first,
                int64_t last, float* out, int64_t stride);
-  void rotate_and_store(int worker, int64_t layer);
+  int64_t rotated_items() const;
+  void rotate_and_store(int64_t layer, int64_t item);
   void rotate_rows(int64_t layer, int64_t kv_head, int64_t first, int64_t last);
   void rotate_queries(int64_t layer, int64_t row, int64_t kv_head);
   Rotation rotation(int64_t row, bool sink, const float* factors) const;
@@ -90,7 +92,8 @@ class Forward {
   int64_t head_parts() const;
   int64_t attended_together() const;
   AttentionTask attention_task(const AttentionShare& share, int64_t layer, int64_t row, float* scores);
-  void add_projection(int worker, const PackedMatrix& w, const Activations& a);
+  template <class Step>
+  void add_projection(int worker, const PackedMatrix& w, const Activations& a, int64_t steps, Step step);
   void gate_and_up(int worker, const Layer& layer);
   void gate_and_up_columns(int worker, const Layer& layer, int64_t first, int64_t last);
   void output_head(int worker);

@@ -5,24 +5,16 @@
 
 namespace ringline {
 
-// Ends the phase of the projections. Items are (slots of one tile, K/V head), so no two threads write into
-// the same cache line of keys.
-void Forward::rotate_and_store(int worker, int64_t layer) {
-  ThreadPool& threads = model_.threads();
-  const int64_t heads = spec_.n_kv_head;
-  if (rows() <= kSerialRows) {
-    return threads.meet([&] {
-      for (int64_t h = 0; h < heads; ++h) rotate_rows(layer, h, 0, rows());
-    });
-  }
-  threads.meet([] {});
+// Items are (slots of one tile, K/V head), so no two threads write into the same cache line of keys.
+int64_t Forward::rotated_items() const {
   const int64_t lead = nodes_[0].slot % kBlockTokens;
-  const int64_t tiles = (lead + rows() + kBlockTokens - 1) / kBlockTokens;
-  threads.claim(worker, tiles * heads, 1, [&](int64_t item, int64_t) {
-    const int64_t first = item / heads * kBlockTokens - lead;
-    rotate_rows(layer, item % heads, std::max<int64_t>(first, 0), std::min(first + kBlockTokens, rows()));
-  });
-  threads.meet([] {});
+  return (lead + rows() + kBlockTokens - 1) / kBlockTokens * spec_.n_kv_head;
+}
+
+void Forward::rotate_and_store(int64_t layer, int64_t item) {
+  const int64_t first = item / spec_.n_kv_head * kBlockTokens - nodes_[0].slot % kBlockTokens;
+  rotate_rows(layer, item % spec_.n_kv_head, std::max<int64_t>(first, 0),
+              std::min(first + kBlockTokens, rows()));
 }
 
 void Forward::rotate_rows(int64_t layer, int64_t kv_head, int64_t first, int64_t last) {
@@ -80,7 +72,7 @@ void Forward::attention(int worker, int64_t layer) {
   const int64_t step = attended_together();
   const int64_t steps = (rows() + step - 1) / step;
   const int64_t group = spec_.group();
-  model_.threads().claim(worker, steps * spec_.n_kv_head * parts, 1, [&](int64_t item, int64_t) {
+  model_.threads().phase(worker, steps * spec_.n_kv_head * parts, 1, [&](int64_t item, int64_t) {
     const int64_t part = item % parts;
     const int64_t kv_head = item / parts % spec_.n_kv_head;
     const int64_t first = item / parts / spec_.n_kv_head * step;
@@ -88,7 +80,6 @@ void Forward::attention(int worker, int64_t layer) {
            {first, std::min(first + step, rows()), kv_head, kv_head * group + part * group / parts,
             kv_head * group + (part + 1) * group / parts});
   });
-  model_.threads().meet([] {});
 }
 
 void Forward::attend(int worker, int64_t layer, const AttentionShare& share) {

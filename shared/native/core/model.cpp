@@ -85,7 +85,7 @@ std::vector<uint64_t> Model::digests(std::span<const TensorEntry> tensors) {
   for (const TensorEntry& entry : tensors) parts.push_back(bytes_of(entry));
   std::vector<uint64_t> found(parts.size());
   auto job = [&](int worker) {
-    threads_.claim(worker, static_cast<int64_t>(parts.size()), 1, [&](int64_t i, int64_t) {
+    threads_.phase(worker, static_cast<int64_t>(parts.size()), 1, [&](int64_t i, int64_t) {
       found[static_cast<size_t>(i)] = digest(parts[static_cast<size_t>(i)]);
     });
   };

@@ -37,7 +37,7 @@ double read_bandwidth(std::span<const std::byte> memory, int threads) {
   ThreadPool pool(threads, {});
   std::atomic<uint64_t> result{0};
   auto job = [&](int worker) {
-    pool.claim(worker, pieces, 1, [&](int64_t piece, int64_t) {
+    pool.phase(worker, pieces, 1, [&](int64_t piece, int64_t) {
       result.fetch_xor(digest(memory.data() + piece * kPiece, kPiece), std::memory_order_relaxed);
     });
   };

@@ -17,6 +17,12 @@ constexpr int kMaxThreads = 256;
 constexpr int kSpins =
     1000;  // some ten microseconds: a phase's tail is shorter, another process's turn is not
 
+constexpr uint32_t kOpen = uint32_t{1} << 31;
+// Between two offers of the core: an offer that nobody takes costs a microsecond or less, and the system ends
+// a turn by itself after some three milliseconds.
+constexpr auto kShortestTurn = std::chrono::microseconds(100);
+constexpr auto kLongestTurn = std::chrono::milliseconds(2);
+
 void pause_briefly() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -75,7 +81,10 @@ void check_affinity(const std::vector<int>& affinity) {
 }  // namespace
 
 ThreadPool::ThreadPool(int threads, std::vector<int> affinity)
-    : size_(checked_size(threads)), affinity_(std::move(affinity)), next_(static_cast<size_t>(threads)) {
+    : size_(checked_size(threads)),
+      affinity_(std::move(affinity)),
+      shares_(static_cast<size_t>(threads)),
+      workers_(static_cast<size_t>(threads)) {
   check_affinity(affinity_);
   // Signals are the application's: workers inherit a mask that blocks them all.
   sigset_t all;
@@ -101,26 +110,67 @@ void ThreadPool::wait_past(const std::atomic<uint32_t>& word, uint32_t seen) {
   word.wait(seen, std::memory_order_acquire);
 }
 
+void ThreadPool::end_phase(uint32_t number) {
+  done_.store(0, std::memory_order_relaxed);
+  for (Share& share : shares_) share.next.store(uint64_t{number + 1} << 32, std::memory_order_relaxed);
+  phase_.store(number + 1, std::memory_order_release);
+  if (size_ > 1) phase_.notify_all();
+}
+
+// Between two phases nobody waits for this thread; in the middle of a piece all others would. So it offers
+// its core here to whoever else needs it, rather than have it taken there, and takes as long a turn as they
+// took.
+void ThreadPool::give_way(Worker& self) {
+  const Clock::time_point before = Clock::now();
+  if (before < self.gives_way) return;
+  sched_yield();
+  const Clock::time_point after = Clock::now();
+  self.gives_way = after + std::clamp<Clock::duration>(after - before, kShortestTurn, kLongestTurn);
+}
+
+bool ThreadPool::enter() {
+  uint32_t seen = inside_.load(std::memory_order_relaxed);
+  while ((seen & kOpen) != 0) {
+    if (inside_.compare_exchange_weak(seen, seen + 1, std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+void ThreadPool::leave() {
+  if (inside_.fetch_sub(1, std::memory_order_release) == 1) inside_.notify_all();
+}
+
+// Nobody may come any more; returns when all have left.
+void ThreadPool::close() {
+  uint32_t seen = inside_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
+  for (; seen != 0; seen = inside_.load(std::memory_order_acquire)) wait_past(inside_, seen);
+}
+
 void ThreadPool::run_erased(Job job, void* context) {
   const std::lock_guard<std::mutex> lock(one_job_);
   const Borrowed caller(affinity_.empty() ? -1 : affinity_[0]);
   job_ = job;
   context_ = context;
-  forget_claims();
+  first_phase_ = phase_.load(std::memory_order_relaxed);
+  inside_.store(kOpen, std::memory_order_release);
   started_.fetch_add(1, std::memory_order_release);
   if (size_ > 1) started_.notify_all();
+  workers_[0].phase = first_phase_;
   job(context, 0);
-  meet([] {});
+  close();
 }
 
 void ThreadPool::work(int worker) {
   std::fesetenv(FE_DFL_ENV);
   if (!affinity_.empty()) pin_to(affinity_[static_cast<size_t>(worker) % affinity_.size()]);
-  for (uint32_t seen = 0;; ++seen) {
+  for (uint32_t seen = 0;;) {
     wait_past(started_, seen);
+    seen = started_.load(std::memory_order_acquire);
     if (stop_.load(std::memory_order_relaxed)) return;
+    if (!enter()) continue;
+    workers_[static_cast<size_t>(worker)].phase = first_phase_;
     job_(context_, worker);
-    meet([] {});
+    leave();
   }
 }
 
