@@ -15,6 +15,7 @@ from services.draft.mailbox import Mailbox
 from services.draft.npu import describe_npu
 from services.draft.pacing import Pacing
 from services.draft.plant import Plant, open_plant
+from services.draft.scheduling import wait_for_turns
 from services.draft.worker import Worker
 from shared.bus.client import BusClient
 from shared.bus.endpoints import Endpoints
@@ -34,6 +35,7 @@ _log = structlog.get_logger()
 def main(settings: Settings, stop: Event) -> int:
     """Join the bus and draft until `stop`. RinglineError for what a restart does not mend."""
     incarnation = time.monotonic_ns()
+    wait_for_turns()
     _log.info("npu", found=describe_npu())
     info = _usable_model(settings)
     mailbox = Mailbox() if info is not None else None
