@@ -113,7 +113,10 @@ void ThreadPool::wait_past(const std::atomic<uint32_t>& word, uint32_t seen) {
 void ThreadPool::end_phase(uint32_t number) {
   done_.store(0, std::memory_order_relaxed);
   for (Share& share : shares_) share.next.store(uint64_t{number + 1} << 32, std::memory_order_relaxed);
-  phase_.store(number + 1, std::memory_order_release);
+  // Not just a release: GCC's notify_all() wakes nobody when it sees no waiter, and on x86 it may look for
+  // one before a mere store is visible, while the waiter still sees the old phase and sleeps: for ever, if
+  // this was the job's last phase.
+  phase_.store(number + 1, std::memory_order_seq_cst);
   if (size_ > 1) phase_.notify_all();
 }
 
