@@ -7,6 +7,7 @@
 #include <cfenv>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace ringline {
@@ -62,6 +63,22 @@ class Borrowed {
   std::fenv_t environment_;
 };
 
+// Signals are the application's: workers inherit a mask that blocks them all.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 int checked_size(int threads) {
   if (threads >= 1 && threads <= kMaxThreads) return threads;
   throw std::invalid_argument("threads must be 1 to " + std::to_string(kMaxThreads) + ", not " +
@@ -86,16 +103,20 @@ ThreadPool::ThreadPool(int threads, std::vector<int> affinity)
       shares_(static_cast<size_t>(threads)),
       workers_(static_cast<size_t>(threads)) {
   check_affinity(affinity_);
-  // Signals are the application's: workers inherit a mask that blocks them all.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  for (int worker = 1; worker < threads; ++worker) threads_.emplace_back([this, worker] { work(worker); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const SignalsBlocked blocked;
+  try {
+    for (int worker = 1; worker < threads; ++worker) threads_.emplace_back([this, worker] { work(worker); });
+  } catch (const std::system_error& error) {
+    const auto begun = threads_.size() + 1;
+    end_threads();
+    throw std::runtime_error("only " + std::to_string(begun) + " of " + std::to_string(threads) +
+                             " threads can be started: " + error.what());
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { end_threads(); }
+
+void ThreadPool::end_threads() {
   stop_.store(true, std::memory_order_relaxed);
   started_.fetch_add(1, std::memory_order_release);
   started_.notify_all();

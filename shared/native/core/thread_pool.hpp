@@ -26,7 +26,8 @@ namespace ringline {
 class ThreadPool {
  public:
   // `affinity[i]` is the CPU of thread i (repeated when there are more threads); empty: wherever the system
-  // likes. Throws std::invalid_argument for a CPU that this process may not use.
+  // likes. Throws std::invalid_argument for a CPU that this process may not use, std::runtime_error when the
+  // system gives no more threads.
   ThreadPool(int threads, std::vector<int> affinity);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -110,6 +111,7 @@ class ThreadPool {
   void close();
   void run_erased(Job job, void* context);
   void work(int worker);
+  void end_threads();
   static void wait_past(const std::atomic<uint32_t>& word, uint32_t seen);
 
   int size_;
