@@ -23,6 +23,18 @@ def test_threads_begun_afterwards_wait_for_turns_and_no_others() -> None:
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
+def _idle() -> int:
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    wait_for_turns()
+    return os.sched_getscheduler(0)
+
+
+def test_a_policy_that_somebody_chose_stays() -> None:
+    """systemd's CPUSchedulingPolicy=idle: draft gets what nobody else wants."""
+    with ThreadPoolExecutor(1) as draft:
+        assert draft.submit(_idle).result() == os.SCHED_IDLE
+
+
 def test_a_system_that_refuses_is_said_and_draft_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
