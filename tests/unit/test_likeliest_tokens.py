@@ -43,3 +43,8 @@ def test_a_whole_vocabulary_is_searched() -> None:
 def test_logits_that_are_not_finite_are_refused(top: float) -> None:
     with pytest.raises(ValueError, match="not finite"):
         likeliest_tokens(np.full(100, top, np.float32), 2)
+
+
+def test_none_is_no_number_to_ask_for() -> None:
+    with pytest.raises(ValueError, match="1 or more"):
+        likeliest_tokens(np.zeros(100, np.float32), 0)

@@ -46,6 +46,7 @@ double sum_exp(std::span<const float> x, float top) {
 }  // namespace
 
 std::vector<LikelyToken> likeliest(std::span<const float> logits, size_t k) {
+  if (k == 0) throw std::invalid_argument("k must be 1 or more");
   const auto n = static_cast<int64_t>(logits.size());
   const int64_t whole = n / kMaximumOf * kMaximumOf;
   std::vector<float> maxima(static_cast<size_t>(whole / kMaximumOf));

@@ -15,7 +15,7 @@ struct LikelyToken {
 };
 
 // The k largest logits, the largest first, lower ids first among equals; fewer when there are fewer.
-// std::invalid_argument when the largest is not finite, or there is none.
+// std::invalid_argument when the largest is not finite, when there is none, or when k is 0.
 std::vector<LikelyToken> likeliest(std::span<const float> logits, size_t k);
 
 }  // namespace ringline
