@@ -44,8 +44,9 @@ class ThreadPool {
   }
 
   // Within a job: its next phase. Calls work(first, last) for disjoint pieces of [0, items), `grain` items
-  // long. Returns when all are done, and after() behind them, by whoever did the last one. A thread's pieces
-  // follow each other: memory is read faster in a few long runs than in many short ones.
+  // long (items + grain < 2^32). Returns when all are done, and after() behind them, by whoever did the last
+  // one. A thread's pieces follow each other: memory is read faster in a few long runs than in many short
+  // ones.
   template <class Work, class After>
   void phase(int worker, int64_t items, int64_t grain, Work&& work, After&& after) {
     Worker& self = workers_[static_cast<size_t>(worker)];
