@@ -124,22 +124,23 @@ def _measure(
     own: dict[int, list[float]] = {n: [] for n in options.rows}
     others: dict[int, list[float]] = {n: [] for n in options.rows}
     for round_ in range(options.rounds + 1):
-        bandwidths.append(read_bandwidth(stream, options.threads))
+        bandwidth = read_bandwidth(stream, options.threads)
+        if round_ > 0:
+            bandwidths.append(bandwidth)
         for n in options.rows:
             seconds = _round(engine, n)
             other = _round(peer, n) if peer is not None else 0.0
             if round_ > 0:  # the first one warms up
                 own[n].append(seconds)
                 others[n].append(other)
-    bandwidth = statistics.median(bandwidths)
     report: dict[str, Any] = {
         "model": file.info.name,
         "isa": engine.model.isa,
         "threads": options.threads,
         "context": options.context,
         "weight_bytes": engine.model.weight_bytes,
-        "read_gb_s": bandwidth / 1e9,
-        "rows": {str(n): _rates(file, engine, n, own[n], bandwidth) for n in options.rows},
+        "read_gb_s": statistics.median(bandwidths) / 1e9,
+        "rows": {str(n): _rates(file, engine, n, own[n], bandwidths) for n in options.rows},
     }
     if peer is not None:
         report["peer"] = {"name": "llama-cpp-python", "version": peer.version} | {
@@ -161,16 +162,18 @@ def _round(side: Engine | Peer | None, rows: int) -> float:
 
 
 def _rates(
-    file: ModelFile, engine: Engine, rows: int, seconds: list[float], bandwidth: float
+    file: ModelFile, engine: Engine, rows: int, seconds: list[float], bandwidths: list[float]
 ) -> dict[str, float]:
+    """Medians over the rounds; the share compares a round with the stream read right before it."""
     median = statistics.median(seconds)
-    read = engine.model.weight_bytes / median
+    weight_bytes = engine.model.weight_bytes
+    shares = [weight_bytes / s / stream for s, stream in zip(seconds, bandwidths, strict=True)]
     return {
         "ms": median * 1e3,
         "tokens_s": rows / median,
-        "weights_gb_s": read / 1e9,
+        "weights_gb_s": weight_bytes / median / 1e9,
         "gmac_s": _macs(file, rows) / median / 1e9,
-        "share_of_bandwidth": read / bandwidth,
+        "share_of_bandwidth": statistics.median(shares),
     }
 
 

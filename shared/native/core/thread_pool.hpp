@@ -18,7 +18,6 @@
 #include <cstdint>
 #include <mutex>
 #include <thread>
-#include <type_traits>
 #include <vector>
 
 namespace ringline {
@@ -84,7 +83,7 @@ class ThreadPool {
       const int owner = (worker + turn) % size_;
       const int64_t begin = whole * owner / size_;
       const int64_t end = whole * (owner + 1) / size_;
-      for (int64_t first = begin; (first = claim(owner, number, end - begin, grain)) >= 0;) {
+      for (int64_t first; (first = claim(owner, number, end - begin, grain)) >= 0;) {
         const int64_t from = begin + first;
         const int64_t to = std::min(from + grain, end);
         if (items > 0) work(from, to);
