@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ CHUNK = 32  # tokens of a catch-up step: short, because news waits for its end
 FLOOR = math.log(0.05)  # a path less likely than this is not drafted further
 MOST_LEAVES = 4  # of a step: so many rows cost little more than one
 _PROPOSAL_NODES = 32
+_NEWS = 0.2  # weight of the latest step in the moving average of how long steps take
 
 _log = structlog.get_logger()
 
@@ -74,6 +76,7 @@ class CpuDrafter:
         self._sequences: dict[int, DraftSequence] = {}
         self._chunk_next = False
         self._random = random.Random()  # nobody's seed: acceptance must know nothing of what is drawn
+        self._step_s: float | None = None  # what a step with leaves takes, moving average
         self.drafted = 0  # nodes computed since start
         self.survival = Survival()
 
@@ -170,13 +173,20 @@ class CpuDrafter:
         indices = np.arange(n, dtype=np.int32)
         tokens = np.array([leaf.token for _, leaf in leaves], np.int32)
         parents = np.array([leaf.parent for _, leaf in leaves], np.int32)
+        began = time.monotonic()
         first = self._forward([s for s, _ in leaves], indices, tokens, parents, indices)
+        self._took(time.monotonic() - began)
         logits = self._scratch.logits()
         for i, (sequence, leaf) in enumerate(leaves):
             sequence.computed(leaf, first + i)
             self.drafted += 1
             sequence.grow(leaf, self._children(sequence, leaf, logits[i]))
             self._propose(sequence)
+
+    def _took(self, seconds: float) -> None:
+        if self._step_s is None:
+            self._step_s = seconds
+        self._step_s += _NEWS * (seconds - self._step_s)
 
     def _children(self, sequence: DraftSequence, leaf: Leaf, logits: NDArray[np.float32]) -> Children:
         """What follows a leaf: drawn when that is accepted more often, else the likeliest."""
@@ -231,7 +241,9 @@ class CpuDrafter:
         return True
 
     def _propose(self, sequence: DraftSequence) -> None:
+        """What is drafted, and what will be known next: the same leaf that the next step finds."""
         best = sequence.trie.best(_PROPOSAL_NODES)
+        leaf = sequence.leaf(self._depth, FLOOR)
         self._outbox.propose(
             Proposal(
                 seq=sequence.seq,
@@ -244,5 +256,7 @@ class CpuDrafter:
                     Draw(parent=parent, children=children, ids=found.ids, probs=found.probs)
                     for parent, children, found in sequence.trie.draws(best)
                 ],
+                next=list(leaf.path) if leaf is not None else None,
+                due=time.monotonic() + (self._step_s or 0.0),
             )
         )

@@ -5,12 +5,18 @@ budget is reached, or when a draft ends at a phrase boundary. Otherwise it may w
 sequence's oldest proposal (from the moment the sequence was ready, when it has none), not much longer than
 drafters have needed lately, and only if that is worth it: a wait brings the draft tokens that earlier waits
 brought, each is worth the time that a token takes at the moment, and it costs what earlier waits took.
+
+A draft model says what it computes, and when it expects to be done. When that is what follows the last
+known token, and nothing is at hand, the price of waiting is known: the pass waits for it if the time that is
+left is worth less than what such waits have brought, also beyond `max_wait_s`, but no longer than a token
+takes. With `max_wait_s` 0 nothing is waited for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from enum import IntEnum
+from typing import NamedTuple, Protocol
 
 from shared.tree import Selection
 
@@ -19,23 +25,39 @@ NEWS = 0.05  # weight of the newest observation in moving averages of what waits
 HOPE = 0.5  # tokens that a wait is hoped to bring before there is evidence
 AT_HAND = 1
 _JITTER_S = 0.0005
+_LATE_S = 0.002  # by which what is due may be late and is still waited for
 _SLOW_NEWS = 0.1  # and of how long they take
 _SOONEST, _LATEST = 8, 64  # passes after which a wait is tried again
+
+
+class For(IntEnum):
+    """What a sequence waits for."""
+
+    FIRST = 0  # it has no drafts
+    MORE = 1
+    DUE = 2  # it has none, and the draft model is computing the first ones
+
+
+class Pause(NamedTuple):
+    """A wait before the next pass. `due`: for drafts that are being computed."""
+
+    seconds: float
+    due: bool
 
 
 class Patience:
     """What one sequence's waits have brought: accepted draft tokens that came meanwhile (moving average).
 
-    Kept apart for waits with an empty trie and with some drafts at hand. Waits that bring nothing end, and
-    are tried again after more and more passes.
+    Kept apart by what is waited for. Waits that bring nothing end, and are tried again after more and more
+    passes.
     """
 
     __slots__ = ("_gain", "_passes", "_pause")
 
     def __init__(self) -> None:
-        self._gain = [HOPE, HOPE]
-        self._passes = [0, 0]  # since the last wait
-        self._pause = [_SOONEST, _SOONEST]  # passes until the next trial
+        self._gain = [HOPE] * len(For)
+        self._passes = [0] * len(For)  # since the last wait
+        self._pause = [_SOONEST] * len(For)  # passes until the next trial
 
     def copy(self) -> Patience:
         """For another sequence of the same plant."""
@@ -43,18 +65,18 @@ class Patience:
         made._gain, made._passes, made._pause = self._gain[:], self._passes[:], self._pause[:]
         return made
 
-    def gain(self, drafts: bool) -> float:
+    def gain(self, what: For) -> float:
         """Tokens that a wait is hoped to bring."""
-        return HOPE if self._passes[drafts] >= self._pause[drafts] else self._gain[drafts]
+        return HOPE if self._passes[what] >= self._pause[what] else self._gain[what]
 
-    def learn(self, drafts: bool, waited: bool, late: int) -> None:
+    def learn(self, what: For, waited: bool, late: int) -> None:
         """After a pass: `late` accepted tokens were proposed after the sequence was ready for it."""
         if not waited:
-            self._passes[drafts] += 1
+            self._passes[what] += 1
             return
-        self._passes[drafts] = 0
-        self._gain[drafts] += NEWS * (late - self._gain[drafts])
-        self._pause[drafts] = _SOONEST if late else min(2 * self._pause[drafts], _LATEST)
+        self._passes[what] = 0
+        self._gain[what] += NEWS * (late - self._gain[what])
+        self._pause[what] = _SOONEST if late else min(2 * self._pause[what], _LATEST)
 
 
 class Wait:
@@ -63,33 +85,40 @@ class Wait:
     The drafts that were at hand first carry the tag AT_HAND.
     """
 
-    __slots__ = ("_at_hand", "_began_empty", "_waited")
+    __slots__ = ("_at_hand", "_first", "_waited")
 
     def __init__(self) -> None:
-        self._began_empty: bool | None = None
+        self._first: For | None = None  # with what it began
         self._at_hand = False
-        self._waited = [False, False]
+        self._waited = [False] * len(For)
 
-    def look(self, drafts: Selection) -> None:
-        """These would be verified if a pass began now."""
-        if self._began_empty is None:
-            self._began_empty = len(drafts) == 0
+    def look(self, drafts: Selection, due: float | None = None) -> None:
+        """These would be verified if a pass began now; `due`: when the first ones are expected."""
+        if self._first is None:
+            self._first = waits_for(drafts, due)
         if not self._at_hand and len(drafts) > 0:
             self._at_hand = True
             for node in drafts.nodes:
                 node.tag = AT_HAND
 
-    def go_on(self, drafts: Selection) -> None:
+    def go_on(self, drafts: Selection, due: float | None = None) -> None:
         """It is waited, although there are these."""
-        self._waited[len(drafts) > 0] = True
+        self._waited[waits_for(drafts, due)] = True
 
     def end(self, drafts: Selection, accepted: Sequence[int], patience: Patience) -> None:
         """A pass has accepted some of its drafts (indices): `patience` learns what the waits have brought."""
         late = sum(drafts.nodes[i].tag != AT_HAND for i in accepted)
-        if self._began_empty:
-            patience.learn(False, self._waited[False], len(accepted) - late)
+        if self._first is not None and self._first is not For.MORE:
+            what = For.DUE if self._waited[For.DUE] else self._first
+            patience.learn(what, self._waited[what], len(accepted) - late)
         if self._at_hand:
-            patience.learn(True, self._waited[True], late)
+            patience.learn(For.MORE, self._waited[For.MORE], late)
+
+
+def waits_for(drafts: Selection, due: float | None) -> For:
+    if len(drafts) > 0:
+        return For.MORE
+    return For.FIRST if due is None else For.DUE
 
 
 class Ready(Protocol):
@@ -100,6 +129,10 @@ class Ready(Protocol):
     @property
     def proposed_at(self) -> float | None:
         """When the oldest proposal since `ready_at` came, None: none did."""
+
+    @property
+    def due(self) -> float | None:
+        """When the draft model expects to have its first drafts; None: it is not computing them."""
 
     @property
     def patience(self) -> Patience: ...
@@ -128,23 +161,50 @@ class Deferral:
         if in_vain:  # perhaps it was not long enough
             self.answered(self._max_wait_s)
 
-    def wait_s(
+    def pause(
         self, now: float, ready: Sequence[tuple[Ready, Selection]], prefill: bool, token_s: float
-    ) -> float:
-        """Seconds to wait for proposals before the next pass; 0: start it.
+    ) -> Pause | None:
+        """What to wait for before the next pass; None: start it.
 
         `token_s`: seconds that a token is expected to take in the pass that could start now.
         """
-        if prefill or not ready or self._silent(now):
-            return 0.0
+        if prefill or not ready or self._max_wait_s <= 0 or self._silent(now):
+            return None
         drafts = sum(len(selection) for _, selection in ready)
         if drafts >= self._node_budget * len(ready) or any(self._ends_phrase(s) for _, s in ready):
-            return 0.0
-        waits = [(self._until(sequence), sequence.patience.gain(len(s) > 0)) for sequence, s in ready]
+            return None
+        return self._for_what_is_due(now, ready, token_s) or self._for_what_may_come(now, ready, token_s)
+
+    def _for_what_is_due(
+        self, now: float, ready: Sequence[tuple[Ready, Selection]], token_s: float
+    ) -> Pause | None:
+        """The soonest of what is being computed, if it is worth the time that is left."""
+        due = [
+            (sequence.due, until, sequence.patience.gain(For.DUE))
+            for sequence, drafts in ready
+            if sequence.due is not None and len(drafts) == 0
+            if (until := self._until_due(sequence.due, sequence.ready_at, token_s)) > now
+        ]
+        at, until, gain = min(due, default=(now, now, 0.0))
+        return Pause(until - now, due=True) if gain * token_s > max(at - now, 0.0) else None
+
+    def _for_what_may_come(
+        self, now: float, ready: Sequence[tuple[Ready, Selection]], token_s: float
+    ) -> Pause | None:
+        """Whatever drafters may say soon, by what they have said in earlier waits."""
+        waits = [
+            (self._until(sequence), sequence.patience.gain(what))
+            for sequence, drafts in ready
+            if (what := waits_for(drafts, sequence.due)) is not For.DUE
+        ]
         open_ = [(until, gain) for until, gain in waits if until > now]
         if sum(gain for _, gain in open_) * token_s <= self._price_s:
-            return 0.0
-        return min(until for until, _ in open_) - now
+            return None
+        return Pause(min(until for until, _ in open_) - now, due=False)
+
+    def _until_due(self, due: float, ready_at: float, token_s: float) -> float:
+        """What is late since before `ready_at` had to share the cores with a pass, and will be there soon."""
+        return min(max(due, ready_at) + _LATE_S, ready_at + token_s)
 
     def _silent(self, now: float) -> bool:
         return self._heard_at is None or now - self._heard_at > SILENCE_S

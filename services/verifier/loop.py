@@ -11,7 +11,7 @@ import structlog
 
 from services.verifier.batch import Limits, Plan, compose
 from services.verifier.budget import Budget
-from services.verifier.deferral import Deferral, Patience
+from services.verifier.deferral import Deferral, Patience, Pause
 from services.verifier.engine import Engine, Failure, Outcome
 from services.verifier.sequences import Sequence
 from services.verifier.tally import Tally
@@ -79,23 +79,24 @@ class Loop:
             self._receive(IDLE_S)
             return
         for tree in plan.trees:
-            tree.sequence.wait.look(tree.drafts)
-        wait_s = self._wait_s(plan)
-        if wait_s > 0:
-            self._waiting_since = self._waiting_since or began
+            tree.sequence.wait.look(tree.drafts, tree.sequence.due)
+        pause = self._pause(plan)
+        if pause is not None:
+            if not pause.due:
+                self._waiting_since = self._waiting_since or began
             for tree in plan.trees:
-                tree.sequence.wait.go_on(tree.drafts)
-            self._receive(wait_s)
+                tree.sequence.wait.go_on(tree.drafts, tree.sequence.due)
+            self._receive(pause.seconds)
             return
         if self._waiting_since is not None:
             in_vain = all(tree.sequence.proposed_at is None for tree in plan.trees)
             self._deferral.waited(began - self._waiting_since, in_vain)
         self._pass(plan, began)
 
-    def _wait_s(self, plan: Plan[Sequence]) -> float:
+    def _pause(self, plan: Plan[Sequence]) -> Pause | None:
         candidates = [(tree.sequence, tree.drafts) for tree in plan.trees]
         token_s = self._budget.cost.unit_s * plan.cost / plan.tokens if plan.trees else 0.0
-        return self._deferral.wait_s(time.monotonic(), candidates, plan.chunk is not None, token_s)
+        return self._deferral.pause(time.monotonic(), candidates, plan.chunk is not None, token_s)
 
     def _pass(self, plan: Plan[Sequence], began: float) -> None:
         self._bus.working(True)
@@ -242,6 +243,8 @@ class Loop:
         if max(ids) >= self._engine.n_vocab:
             self._bad_proposal(seq=proposal.seq, reason="token out of the vocabulary")
             return
+        if proposal.next is not None:
+            sequence.underway.announce(sequence.trie.rest(proposal.base, proposal.next), proposal.due)
         tree = proposal.tokens, proposal.parents, proposal.sources, proposal.logq
         try:
             fitting = sequence.trie.insert(proposal.base, *tree, proposal.draws)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from services.verifier.acceptance import Verdict
 from services.verifier.deferral import Patience, Wait
 from services.verifier.judge import Judge
+from services.verifier.underway import Underway
 from shared.bus.messages.sequences import SeqAppend, SeqOpen, SeqState
 from shared.native import KvPool, SequenceView
 from shared.tree import TokenTrie
@@ -48,6 +49,11 @@ class Sequence:
         self.ready_at = now
         self.proposed_at: float | None = None
         self.wait = Wait()
+        self.underway = Underway()
+
+    @property
+    def due(self) -> float | None:
+        return self.underway.due
 
     @property
     def pending(self) -> int:
@@ -92,6 +98,7 @@ class Sequence:
         self.finished = verdict.finish is not None
         self.judge.take(verdict.tokens)
         self.ready_at, self.proposed_at, self.wait = now, None, Wait()
+        self.underway.advance(verdict.tokens)
         return len(self.trie.advance(verdict.tokens))
 
     def confirm(self, state: SeqState) -> bool:

@@ -75,7 +75,7 @@ class Verifier(Section):
     node_budget: Annotated[int, Field(ge=0, le=64)] = 24  # draft nodes of one sequence in a pass at most
     pass_nodes: Annotated[int, Field(ge=1, le=512)] = 64  # tree nodes of all sequences in a pass
     prefill_chunk: Annotated[int, Field(ge=1, le=512)] = 64
-    max_wait_ms: Annotated[float, Field(ge=0, le=1000)] = 5.0  # how long a proposal may wait for its pass
+    max_wait_ms: Annotated[float, Field(ge=0, le=1000)] = 5.0  # for drafts that nobody has announced
 
 
 class Draft(Section):

@@ -190,6 +190,12 @@ class TokenTrie:
             self.size = sum(1 for _ in self.nodes())
         return walked
 
+    def rest(self, base: int, path: Sequence[int]) -> list[int] | None:
+        """What is left of a path that followed `base` tokens; None: another one was taken, or it is stale."""
+        passed = self._since(base)
+        n = len(passed) if passed is not None else 0
+        return None if passed is None or list(path[:n]) != passed else list(path[n:])
+
     def refuted_by(self, tokens: Sequence[int]) -> bool:
         """Whether somewhere along these tokens the likeliest child was another one."""
         node: Node | None = self.root

@@ -6,8 +6,10 @@ several at once. Every proposal is compared with the model run from scratch over
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import random
+import time
 from contextlib import nullcontext
 
 import numpy as np
@@ -151,6 +153,29 @@ def test_drafts_are_the_models_own_after_any_verdicts(
         ]
         world.drafter.take(news)
     assert proposed > 5
+
+
+def test_a_proposal_says_what_will_be_known_next_and_when(model: Model, prompts: list[list[int]]) -> None:
+    """The proposal behind it has what follows that path; the first one of an answer follows its root."""
+    world = World(model, prompts, 1.0, 9)
+    world.drafter.take([world.pool, world.snapshot(1)])
+    while world.drafter.step():
+        pass
+    assert len(world.proposals) > 2
+    for before, after in itertools.pairwise(world.proposals):
+        assert before.next is not None
+        assert tuple(before.next) not in followed(before)
+        assert tuple(before.next) in followed(after)
+        assert time.monotonic() - 60 < before.due < time.monotonic() + 60
+    assert world.proposals[-1].next is None, "it is deep enough"
+
+
+def followed(proposal: Proposal) -> set[tuple[int, ...]]:
+    """Paths of a proposal's tree that something follows."""
+    paths: list[tuple[int, ...]] = []
+    for token, parent in zip(proposal.tokens, proposal.parents, strict=True):
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    return {path[:-1] for path in paths}
 
 
 def test_a_drafter_that_is_back_goes_on_where_its_plane_ends(model: Model, prompts: list[list[int]]) -> None:

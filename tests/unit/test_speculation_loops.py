@@ -239,6 +239,30 @@ def test_a_wait_whose_sequence_goes_away_does_not_count_for_the_next_pass(pool: 
     assert loop._waiting_since is None
 
 
+def test_a_pass_waits_for_the_drafts_that_are_being_computed_behind_its_root(pool: KvPool) -> None:
+    """They follow the token that the pass before has said, and cost nothing when it said another one."""
+    stop = Event()
+    bus = Bus(stop, [joined(), snapshot(1, [1, 2, 3])])
+    loop, engine = make_loop(pool, bus, OneToken()), OneToken()
+    loop._engine = cast(Engine, engine)
+    loop._deferral = Deferral(7, 1.0)
+    loop._budget.cost.observe(10.0, 1)
+    loop._deferral.waited(1.0, in_vain=False)
+    loop._drain()
+    due = time.monotonic() + 0.1
+    at = proposal(1, 3, [8]).model_copy(update={"logq": [-9.0], "next": [7], "due": due})
+    bus._items.append(at)
+    loop._drain()
+    sequence = loop._sequences[1]
+    assert sequence.due is None, "it is not what follows the root that is being computed"
+    sequence.advance(1, Verdict([], [7], None), time.monotonic())
+    assert sequence.due == due
+    loop._step(time.monotonic())
+    assert engine.drafts == [], "the pass waits"
+    sequence.advance(1, Verdict([], [9], None), time.monotonic())
+    assert sequence.due is None
+
+
 def test_a_closed_sequence_is_released_also_when_it_is_unknown(pool: KvPool) -> None:
     bus, engine = verify(
         pool, joined(), snapshot(1, [1]), SeqClose(seq=1, reason="x"), SeqClose(seq=9, reason="x")

@@ -15,7 +15,7 @@ from services.verifier.batch import Arrays, Limits, compose
 from services.verifier.budget import Budget
 from services.verifier.calibration import Calibration
 from services.verifier.cost import PassCost
-from services.verifier.deferral import HOPE, SILENCE_S, Deferral, Patience, Wait
+from services.verifier.deferral import HOPE, SILENCE_S, Deferral, For, Patience, Pause, Wait
 from shared.tree import Selection, TokenTrie
 
 
@@ -147,6 +147,7 @@ class Waiting:
     ready_at: float = 10.0
     proposed_at: float | None = None
     patience: Patience = field(default_factory=Patience)
+    due: float | None = None
 
 
 def drafts(n: int, last: int = 1) -> Selection:
@@ -164,11 +165,15 @@ def wait_s(
 ) -> float:
     deferral = Deferral(node_budget=4, max_wait_s=0.002, boundaries=[99])
     deferral.heard(heard)
-    return deferral.wait_s(now, ready, prefill, token_s)
+    return seconds(deferral.pause(now, ready, prefill, token_s))
+
+
+def seconds(pause: Pause | None) -> float:
+    return 0.0 if pause is None else pause.seconds
 
 
 def test_nobody_is_waited_for_when_no_drafter_was_ever_heard() -> None:
-    assert Deferral(4, 0.002).wait_s(10.0, [(Waiting(), drafts(0))], False, 0.025) == 0.0
+    assert Deferral(4, 0.002).pause(10.0, [(Waiting(), drafts(0))], False, 0.025) is None
 
 
 def test_nobody_is_waited_for_when_the_drafter_has_fallen_silent() -> None:
@@ -203,55 +208,57 @@ def test_a_wait_lasts_about_as_long_as_drafters_need_and_costs_what_waits_took()
     deferral = Deferral(node_budget=4, max_wait_s=0.010)
     deferral.heard(10.0)
     nothing = [(Waiting(), drafts(0))]
-    assert deferral.wait_s(10.0, nothing, False, 0.025) == pytest.approx(0.010)
+    assert seconds(deferral.pause(10.0, nothing, False, 0.025)) == pytest.approx(0.010)
     for _ in range(60):
         deferral.answered(0.001)
         deferral.waited(0.0012, in_vain=False)
-    assert deferral.wait_s(10.0, nothing, False, 0.025) == pytest.approx(0.0025, rel=0.1)
-    assert deferral.wait_s(10.0, nothing, False, 0.0026) > 0.0
-    assert deferral.wait_s(10.0, nothing, False, 0.0022) == 0.0
+    assert seconds(deferral.pause(10.0, nothing, False, 0.025)) == pytest.approx(0.0025, rel=0.1)
+    assert seconds(deferral.pause(10.0, nothing, False, 0.0026)) > 0.0
+    assert seconds(deferral.pause(10.0, nothing, False, 0.0022)) == 0.0
     for _ in range(60):
         deferral.waited(5.0, in_vain=True)
-    assert deferral.wait_s(10.0, nothing, False, 0.021) > 0.0, "no wait was longer than the limit"
-    assert deferral.wait_s(10.0, nothing, False, 0.025) == pytest.approx(0.010), "they may have become slower"
+    assert seconds(deferral.pause(10.0, nothing, False, 0.021)) > 0.0, "no wait was longer than the limit"
+    assert seconds(deferral.pause(10.0, nothing, False, 0.025)) == pytest.approx(0.010), (
+        "they may have become slower"
+    )
 
 
-def disappointed(drafts: bool, waits: int) -> Patience:
+def disappointed(what: For, waits: int) -> Patience:
     patience = Patience()
     for _ in range(waits):
-        patience.learn(drafts, waited=True, late=0)
+        patience.learn(what, waited=True, late=0)
     return patience
 
 
 def test_waits_that_bring_nothing_end_soon_and_hits_bring_them_back() -> None:
-    patience = disappointed(False, 40)
+    patience = disappointed(For.FIRST, 40)
     assert wait_s(10.0, (Waiting(patience=patience), drafts(0))) == 0.0
-    assert patience.gain(True) == HOPE, "waits with drafts at hand are another matter"
-    patience.learn(drafts=False, waited=True, late=3)
+    assert patience.gain(For.MORE) == HOPE, "waits with drafts at hand are another matter"
+    patience.learn(For.FIRST, waited=True, late=3)
     assert wait_s(10.0, (Waiting(patience=patience), drafts(0))) > 0
 
 
 def test_another_sequence_begins_with_what_was_learnt() -> None:
-    patience = disappointed(True, 40)
+    patience = disappointed(For.MORE, 40)
     other = patience.copy()
-    assert other.gain(True) == patience.gain(True) < 0.1
-    other.learn(True, waited=True, late=4)
-    assert patience.gain(True) < 0.1 < other.gain(True)
+    assert other.gain(For.MORE) == patience.gain(For.MORE) < 0.1
+    other.learn(For.MORE, waited=True, late=4)
+    assert patience.gain(For.MORE) < 0.1 < other.gain(For.MORE)
 
 
 def test_waits_that_bring_nothing_become_rare_but_never_cease() -> None:
-    patience = disappointed(False, 40)
+    patience = disappointed(For.FIRST, 40)
     passes = 5000
     waits = 0
     for _ in range(passes):
-        waited = patience.gain(False) == HOPE
+        waited = patience.gain(For.FIRST) == HOPE
         waits += waited
-        patience.learn(False, waited, 0)
+        patience.learn(For.FIRST, waited, 0)
     assert passes / 70 < waits < passes / 60
 
 
 def test_a_wait_is_worth_what_it_brings_to_all_sequences() -> None:
-    late = Waiting(patience=disappointed(False, 60)), drafts(0)
+    late = Waiting(patience=disappointed(For.FIRST, 60)), drafts(0)
     fresh = Waiting(), drafts(0)
     assert wait_s(10.0, late) == 0.0
     assert wait_s(10.0, late, fresh) == pytest.approx(0.002)
@@ -269,8 +276,8 @@ def test_a_wait_for_the_first_drafts_and_one_for_more_are_told_apart() -> None:
         wait.look(found)
         wait.go_on(found)
         wait.end(found, [0], patience)
-    assert patience.gain(False) > 0.9
-    assert patience.gain(True) < 0.01
+    assert patience.gain(For.FIRST) > 0.9
+    assert patience.gain(For.MORE) < 0.01
 
 
 def test_drafts_that_come_while_others_are_at_hand_are_the_gain_of_that_wait() -> None:
@@ -281,10 +288,10 @@ def test_drafts_that_come_while_others_are_at_hand_are_the_gain_of_that_wait() -
     wait.go_on(trie.best(9))
     trie.insert_path(1, [1, 2, 3], 0, [0.0] * 3)
     wait.look(trie.best(9))
-    before = patience.gain(False), patience.gain(True)
+    before = patience.gain(For.FIRST), patience.gain(For.MORE)
     wait.end(trie.best(9), [0, 1, 2], patience)
-    assert patience.gain(False) == before[0]
-    assert patience.gain(True) > before[1]
+    assert patience.gain(For.FIRST) == before[0]
+    assert patience.gain(For.MORE) > before[1]
 
 
 def test_drafts_that_are_right_now_and_then_are_waited_for_all_the_time() -> None:
@@ -292,7 +299,59 @@ def test_drafts_that_are_right_now_and_then_are_waited_for_all_the_time() -> Non
     patience, draw = Patience(), random.Random(4)
     waited = 0
     for _ in range(1000):
-        waits = patience.gain(False) * 0.025 > 0.0012
+        waits = patience.gain(For.FIRST) * 0.025 > 0.0012
         waited += waits
-        patience.learn(False, waits, 2 * (draw.random() < 0.2) if waits else 0)
+        patience.learn(For.FIRST, waits, 2 * (draw.random() < 0.2) if waits else 0)
     assert waited > 950
+
+
+def test_what_is_being_computed_is_waited_for_until_it_is_due() -> None:
+    """Also beyond the limit of waits for what may come, and a little longer, because it may be late."""
+    assert wait_s(10.0, (Waiting(due=10.010), drafts(0))) == pytest.approx(0.012)
+    assert wait_s(10.011, (Waiting(due=10.010), drafts(0))) == pytest.approx(0.001)
+    assert wait_s(10.013, (Waiting(due=10.010), drafts(0))) == 0.0
+
+
+def test_what_is_late_when_the_sequence_gets_ready_is_waited_for_a_little() -> None:
+    """It had to share the cores with a pass."""
+    assert wait_s(10.0, (Waiting(due=9.990), drafts(0))) == pytest.approx(0.002)
+    assert wait_s(10.003, (Waiting(due=9.990), drafts(0))) == 0.0
+
+
+def test_what_is_due_has_to_be_worth_the_time_that_is_left() -> None:
+    """Half a token is hoped for, of 25 ms."""
+    assert wait_s(10.0, (Waiting(due=10.0126), drafts(0))) == 0.0
+    assert wait_s(10.0, (Waiting(due=10.0124), drafts(0))) > 0.0
+    patience = disappointed(For.DUE, 40)
+    assert wait_s(10.0, (Waiting(due=10.010, patience=patience), drafts(0))) == 0.0
+    assert wait_s(10.0, (Waiting(due=10.001, patience=patience), drafts(0))) > 0.0
+
+
+def test_what_is_due_again_and_again_is_not_waited_for_longer_than_a_token_takes() -> None:
+    assert wait_s(10.024, (Waiting(due=10.030), drafts(0))) == pytest.approx(0.001)
+    assert wait_s(10.026, (Waiting(due=10.030), drafts(0))) == 0.0
+
+
+def test_the_soonest_of_several_that_are_due_ends_the_wait() -> None:
+    late, soon = (Waiting(due=10.009), drafts(0)), (Waiting(due=10.004), drafts(0))
+    assert wait_s(10.0, late, soon) == pytest.approx(0.006)
+
+
+@pytest.mark.parametrize("max_wait_s", [0.0, 0.002])
+def test_a_limit_of_nothing_waits_for_nothing(max_wait_s: float) -> None:
+    deferral = Deferral(4, max_wait_s)
+    deferral.heard(10.0)
+    pause = deferral.pause(10.0, [(Waiting(due=10.001), drafts(0))], False, 0.025)
+    assert (pause is not None and pause.due) == (max_wait_s > 0)
+
+
+def test_waits_for_what_is_due_are_learnt_apart() -> None:
+    patience = Patience()
+    for _ in range(50):
+        wait, found = Wait(), drafts(1)
+        wait.look(drafts(0), due=10.0)
+        wait.go_on(drafts(0), due=10.0)
+        wait.look(found)
+        wait.end(found, [0], patience)
+    assert patience.gain(For.DUE) > 0.9
+    assert patience.gain(For.FIRST) == HOPE

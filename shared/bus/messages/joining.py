@@ -8,7 +8,7 @@ from pydantic import Field
 
 from shared.bus.messages.fields import Count, Duration, Hash, Label, Message, Text
 
-PROTOCOL_MAJOR = 2
+PROTOCOL_MAJOR = 3
 PROTOCOL_MINOR = 0
 
 Role = Literal["verifier", "draft", "gateway", "status"]

@@ -152,6 +152,8 @@ class Proposal(Message):
 
     Parents come before children; parent -1 is the root. `logq` is the natural log of the draft's probability;
     of a node in `draws` it is that of the probability that such a draw is accepted, whichever token it was.
+    `next` is what a draft model computes now: it will know at about `due` (CLOCK_MONOTONIC, seconds) what
+    follows this path behind the root.
     """
 
     seq: SeqId
@@ -161,3 +163,5 @@ class Proposal(Message):
     sources: Annotated[list[Annotated[int, Field(ge=0, le=15)]], Field(max_length=256), FailFast()]
     logq: Annotated[list[float], Field(max_length=256), FailFast()]
     draws: Annotated[list[Draw], Field(max_length=48), FailFast()] = Field(default_factory=list)
+    next: Annotated[list[Token] | None, Field(max_length=64)] = None
+    due: Duration = 0.0
