@@ -26,6 +26,7 @@ HOPE = 0.5  # tokens that a wait is hoped to bring before there is evidence
 AT_HAND = 1
 _JITTER_S = 0.0005
 _LATE_S = 0.002  # by which what is due may be late and is still waited for
+_LEAST_S = 0.001  # what waiting for it takes at least: who is always late must not be waited for always
 _SLOW_NEWS = 0.1  # and of how long they take
 _SOONEST, _LATEST = 8, 64  # passes after which a wait is tried again
 
@@ -186,7 +187,7 @@ class Deferral:
             if (until := self._until_due(sequence.due, sequence.ready_at, token_s)) > now
         ]
         at, until, gain = min(due, default=(now, now, 0.0))
-        return Pause(until - now, due=True) if gain * token_s > max(at - now, 0.0) else None
+        return Pause(until - now, due=True) if gain * token_s > max(at - now, _LEAST_S) else None
 
     def _for_what_may_come(
         self, now: float, ready: Sequence[tuple[Ready, Selection]], token_s: float

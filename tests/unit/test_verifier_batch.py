@@ -318,13 +318,18 @@ def test_what_is_late_when_the_sequence_gets_ready_is_waited_for_a_little() -> N
     assert wait_s(10.003, (Waiting(due=9.990), drafts(0))) == 0.0
 
 
+def test_who_is_always_late_is_not_waited_for_always() -> None:
+    late = Waiting(due=9.990, patience=disappointed(For.DUE, 60))
+    assert wait_s(10.0, (late, drafts(0))) == 0.0
+
+
 def test_what_is_due_has_to_be_worth_the_time_that_is_left() -> None:
     """Half a token is hoped for, of 25 ms."""
     assert wait_s(10.0, (Waiting(due=10.0126), drafts(0))) == 0.0
     assert wait_s(10.0, (Waiting(due=10.0124), drafts(0))) > 0.0
     patience = disappointed(For.DUE, 40)
     assert wait_s(10.0, (Waiting(due=10.010, patience=patience), drafts(0))) == 0.0
-    assert wait_s(10.0, (Waiting(due=10.001, patience=patience), drafts(0))) > 0.0
+    assert wait_s(10.0, (Waiting(due=10.0015, patience=patience), drafts(0))) > 0.0
 
 
 def test_what_is_due_again_and_again_is_not_waited_for_longer_than_a_token_takes() -> None:
