@@ -15,7 +15,7 @@ from shared.bus.client import BusClient
 from shared.bus.codec import encode
 from shared.bus.endpoints import Endpoints
 from shared.bus.events import BusRefused, Lost, PeerJoined, PeerLost
-from shared.bus.messages.joining import Goodbye, Refused
+from shared.bus.messages.joining import PROTOCOL_MAJOR, Goodbye, Refused
 from shared.bus.messages.sequences import Commit, SeqClose, SeqState
 from shared.bus.server import BusServer
 from tests.integration.bus_world import (
@@ -173,7 +173,7 @@ def test_an_unknown_major_is_refused_with_both_versions(endpoints: Endpoints) ->
     other = hello("draft").model_copy(update={"protocol_major": 9})
     with closing(Context(endpoints)), closing_client(BusClient(endpoints, other)) as client:
         client.start()
-        with pytest.raises(BusRefused, match="protocol_major is 9, expected 2"):
+        with pytest.raises(BusRefused, match=f"protocol_major is 9, expected {PROTOCOL_MAJOR}"):
             client.receive(PATIENCE_S)
 
 
