@@ -85,8 +85,9 @@ $(DATA)/models/%.gguf: | build
 	$(BIN)/ringline models fetch $* --data $(DATA)
 
 mosquitto:
-	@PATH="$$PATH:/usr/sbin:/usr/local/sbin" command -v mosquitto > /dev/null || \
-	  { echo 'the tests need the MQTT broker mosquitto: on Debian run apt-get install mosquitto'; exit 1; }
+	@PATH="$$PATH:/usr/sbin:/usr/local/sbin"; for needed in mosquitto mosquitto_pub mosquitto_sub; do \
+	  command -v $$needed > /dev/null || { echo "the tests need $$needed:" \
+	    'on Debian run apt-get install mosquitto mosquitto-clients'; exit 1; }; done
 
 define native_tests
 	PATH="$(abspath $(BIN)):$$PATH" cmake -S . -B build/$(1) -G Ninja -DCMAKE_BUILD_TYPE=$(2) \

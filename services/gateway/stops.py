@@ -1,4 +1,4 @@
-"""Text of an answer up to its first stop string. Pure.
+"""Text of an answer up to its first stop string, which is the one that is complete first. Pure.
 
     known     "Check the pump.\n#"        "Check the pump.\n##"       "Check the pump.\n### N"
     certain   "Check the pump.\n"         "Check the pump.\n"         "Check the pump.\n", and nothing more
@@ -26,10 +26,11 @@ class StopText:
         if self._ended:
             return ""
         text = self._held + text
-        found = [at for stop in self._stops if (at := text.find(stop)) >= 0]
+        # Complete first, not begun first: a longer one around it may not have arrived yet.
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self._held, self._ended = "", True
-            return text[: min(found)]
+            return text[: min(found)[1]]
         keep = max((_begun(text, stop) for stop in self._stops), default=0)
         certain = len(text) - keep
         self._held = text[certain:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.gateway.alarm import Alarm
@@ -20,13 +20,16 @@ texts = st.text("ab#", max_size=30)
 stops = st.lists(st.text("ab#", min_size=1, max_size=4), max_size=3)
 
 
+@example(text="#aa", strings=["a", "#aa"], cuts=[2])
+@example(text="#aa", strings=["a", "#aa"], cuts=[])
 @given(texts, stops, st.lists(st.integers(0, 30), max_size=8))
 def test_what_is_published_is_the_text_before_the_first_stop_string(
     text: str, strings: list[str], cuts: list[int]
 ) -> None:
-    """However it arrives, and nothing that was published is ever taken back."""
-    found = [at for at in (text.find(string) for string in strings) if at >= 0]
-    whole = text[: min(found)] if found else text
+    """The one that is complete first. However it arrives; nothing that was published is ever taken back."""
+    ends = [end for end in range(len(text) + 1) if text[:end].endswith(tuple(strings))] if strings else []
+    longest = max((len(s) for s in strings if ends and text[: ends[0]].endswith(s)), default=0)
+    whole = text[: ends[0] - longest] if ends else text
     borders = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     cutter, published = StopText(strings), ""
     for begin, end in pairwise(borders):
