@@ -140,7 +140,7 @@ class CpuDrafter:
 
     def step(self) -> bool:
         """One forward pass; False when there is nothing to do."""
-        late = [s for s in self._sequences.values() if s.behind > 0 and s.room > 0]
+        late = self._late()
         leaves = self._leaves()
         if late and (self._chunk_next or not leaves):
             self._chunk_next = False
@@ -149,6 +149,9 @@ class CpuDrafter:
             self._chunk_next = True
             self._draft(leaves)
         return bool(late or leaves)
+
+    def _late(self) -> list[DraftSequence]:
+        return [s for s in self._sequences.values() if s.behind > 0 and s.room > 0]
 
     def _leaves(self) -> list[tuple[DraftSequence, Leaf]]:
         current = [s for s in self._sequences.values() if s.answers and s.behind == 0]
@@ -241,9 +244,12 @@ class CpuDrafter:
         return True
 
     def _propose(self, sequence: DraftSequence) -> None:
-        """What is drafted, and what will be known next: the same leaf that the next step finds."""
+        """What is drafted, and what will be known next: the leaf that the next step finds if nothing changes.
+
+        A chunk comes first when a sequence is behind: then nothing is promised.
+        """
         best = sequence.trie.best(_PROPOSAL_NODES)
-        leaf = sequence.leaf(self._depth, FLOOR)
+        leaf = sequence.leaf(self._depth, FLOOR) if not self._late() else None
         self._outbox.propose(
             Proposal(
                 seq=sequence.seq,

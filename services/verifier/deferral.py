@@ -103,14 +103,14 @@ class Wait:
                 node.tag = AT_HAND
 
     def go_on(self, drafts: Selection, due: float | None = None) -> None:
-        """It is waited, although there are these."""
+        """It is waited, although there are these; `due`: for those that are being computed, until then."""
         self._waited[waits_for(drafts, due)] = True
 
     def end(self, drafts: Selection, accepted: Sequence[int], patience: Patience) -> None:
         """A pass has accepted some of its drafts (indices): `patience` learns what the waits have brought."""
         late = sum(drafts.nodes[i].tag != AT_HAND for i in accepted)
         if self._first is not None and self._first is not For.MORE:
-            what = For.DUE if self._waited[For.DUE] else self._first
+            what = next((w for w in (For.DUE, For.FIRST) if self._waited[w]), self._first)
             patience.learn(what, self._waited[what], len(accepted) - late)
         if self._at_hand:
             patience.learn(For.MORE, self._waited[For.MORE], late)
@@ -179,24 +179,27 @@ class Deferral:
     def _for_what_is_due(
         self, now: float, ready: Sequence[tuple[Ready, Selection]], token_s: float
     ) -> Pause | None:
-        """The soonest of what is being computed, if it is worth the time that is left."""
-        due = [
+        """What is being computed, up to where it is worth the time that is left."""
+        due = sorted(
             (sequence.due, until, sequence.patience.gain(For.DUE))
             for sequence, drafts in ready
             if sequence.due is not None and len(drafts) == 0
             if (until := self._until_due(sequence.due, sequence.ready_at, token_s)) > now
-        ]
-        at, until, gain = min(due, default=(now, now, 0.0))
-        return Pause(until - now, due=True) if gain * token_s > max(at - now, _LEAST_S) else None
+        )
+        gain = 0.0
+        for at, until, more in due:
+            gain += more
+            if gain * token_s > max(at - now, _LEAST_S):
+                return Pause(until - now, due=True)
+        return None
 
     def _for_what_may_come(
         self, now: float, ready: Sequence[tuple[Ready, Selection]], token_s: float
     ) -> Pause | None:
         """Whatever drafters may say soon, by what they have said in earlier waits."""
         waits = [
-            (self._until(sequence), sequence.patience.gain(what))
+            (self._until(sequence), sequence.patience.gain(waits_for(drafts, None)))
             for sequence, drafts in ready
-            if (what := waits_for(drafts, sequence.due)) is not For.DUE
         ]
         open_ = [(until, gain) for until, gain in waits if until > now]
         if sum(gain for _, gain in open_) * token_s <= self._price_s:

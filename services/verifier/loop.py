@@ -85,7 +85,7 @@ class Loop:
             if not pause.due:
                 self._waiting_since = self._waiting_since or began
             for tree in plan.trees:
-                tree.sequence.wait.go_on(tree.drafts, tree.sequence.due)
+                tree.sequence.wait.go_on(tree.drafts, tree.sequence.due if pause.due else None)
             self._receive(pause.seconds)
             return
         if self._waiting_since is not None:
@@ -243,14 +243,16 @@ class Loop:
         if max(ids) >= self._engine.n_vocab:
             self._bad_proposal(seq=proposal.seq, reason="token out of the vocabulary")
             return
-        if proposal.next is not None:
-            sequence.underway.announce(sequence.trie.rest(proposal.base, proposal.next), proposal.due)
         tree = proposal.tokens, proposal.parents, proposal.sources, proposal.logq
         try:
             fitting = sequence.trie.insert(proposal.base, *tree, proposal.draws)
         except ValueError as error:
             self._bad_proposal(seq=proposal.seq, reason=str(error))
         else:
+            if proposal.due > 0:
+                path = proposal.next
+                ahead = sequence.trie.rest(proposal.base, path) if path is not None else None
+                sequence.underway.announce(ahead, proposal.due)
             if fitting:
                 if self._waiting_since is not None and sequence.proposed_at is None:
                     self._deferral.answered(now - sequence.ready_at)

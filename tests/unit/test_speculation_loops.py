@@ -263,6 +263,23 @@ def test_a_pass_waits_for_the_drafts_that_are_being_computed_behind_its_root(poo
     assert sequence.due is None
 
 
+def test_only_a_models_proposal_that_is_taken_says_what_it_computes(pool: KvPool) -> None:
+    stop = Event()
+    bus = Bus(stop, [joined(), snapshot(1, [1, 2, 3])])
+    loop = make_loop(pool, bus, OneToken())
+    loop._drain()
+
+    def due_after(**fields: object) -> float | None:
+        bus._items.append(proposal(1, 3, [8, 9]).model_copy(update=fields))
+        loop._drain()
+        return loop._sequences[1].due
+
+    assert due_after(next=[], due=7.0, parents=[5, -1]) is None, "it is dropped"
+    assert due_after(next=[], due=7.0) == 7.0
+    assert due_after() == 7.0, "retrieval knows nothing of the model"
+    assert due_after(due=8.0) is None, "the model has nothing more to compute"
+
+
 def test_a_closed_sequence_is_released_also_when_it_is_unknown(pool: KvPool) -> None:
     bus, engine = verify(
         pool, joined(), snapshot(1, [1]), SeqClose(seq=1, reason="x"), SeqClose(seq=9, reason="x")

@@ -305,41 +305,70 @@ def test_drafts_that_are_right_now_and_then_are_waited_for_all_the_time() -> Non
     assert waited > 950
 
 
+def due_s(now: float, *ready: tuple[Waiting, Selection]) -> float:
+    """Seconds to wait for what is being computed; 0: not for that."""
+    deferral = Deferral(node_budget=4, max_wait_s=0.002)
+    deferral.heard(10.0)
+    pause = deferral.pause(now, ready, False, 0.025)
+    return pause.seconds if pause is not None and pause.due else 0.0
+
+
 def test_what_is_being_computed_is_waited_for_until_it_is_due() -> None:
     """Also beyond the limit of waits for what may come, and a little longer, because it may be late."""
-    assert wait_s(10.0, (Waiting(due=10.010), drafts(0))) == pytest.approx(0.012)
-    assert wait_s(10.011, (Waiting(due=10.010), drafts(0))) == pytest.approx(0.001)
-    assert wait_s(10.013, (Waiting(due=10.010), drafts(0))) == 0.0
+    assert due_s(10.0, (Waiting(due=10.010), drafts(0))) == pytest.approx(0.012)
+    assert due_s(10.011, (Waiting(due=10.010), drafts(0))) == pytest.approx(0.001)
+    assert due_s(10.013, (Waiting(due=10.010), drafts(0))) == 0.0
 
 
 def test_what_is_late_when_the_sequence_gets_ready_is_waited_for_a_little() -> None:
     """It had to share the cores with a pass."""
-    assert wait_s(10.0, (Waiting(due=9.990), drafts(0))) == pytest.approx(0.002)
-    assert wait_s(10.003, (Waiting(due=9.990), drafts(0))) == 0.0
+    assert due_s(10.0, (Waiting(due=9.990), drafts(0))) == pytest.approx(0.002)
+    assert due_s(10.003, (Waiting(due=9.990), drafts(0))) == 0.0
 
 
 def test_who_is_always_late_is_not_waited_for_always() -> None:
     late = Waiting(due=9.990, patience=disappointed(For.DUE, 60))
-    assert wait_s(10.0, (late, drafts(0))) == 0.0
+    assert due_s(10.0, (late, drafts(0))) == 0.0
 
 
 def test_what_is_due_has_to_be_worth_the_time_that_is_left() -> None:
     """Half a token is hoped for, of 25 ms."""
-    assert wait_s(10.0, (Waiting(due=10.0126), drafts(0))) == 0.0
-    assert wait_s(10.0, (Waiting(due=10.0124), drafts(0))) > 0.0
+    assert due_s(10.0, (Waiting(due=10.0126), drafts(0))) == 0.0
+    assert due_s(10.0, (Waiting(due=10.0124), drafts(0))) > 0.0
     patience = disappointed(For.DUE, 40)
-    assert wait_s(10.0, (Waiting(due=10.010, patience=patience), drafts(0))) == 0.0
-    assert wait_s(10.0, (Waiting(due=10.0015, patience=patience), drafts(0))) > 0.0
+    assert due_s(10.0, (Waiting(due=10.010, patience=patience), drafts(0))) == 0.0
+    assert due_s(10.0, (Waiting(due=10.0015, patience=patience), drafts(0))) > 0.0
 
 
 def test_what_is_due_again_and_again_is_not_waited_for_longer_than_a_token_takes() -> None:
-    assert wait_s(10.024, (Waiting(due=10.030), drafts(0))) == pytest.approx(0.001)
-    assert wait_s(10.026, (Waiting(due=10.030), drafts(0))) == 0.0
+    assert due_s(10.024, (Waiting(due=10.030), drafts(0))) == pytest.approx(0.001)
+    assert due_s(10.026, (Waiting(due=10.030), drafts(0))) == 0.0
 
 
 def test_the_soonest_of_several_that_are_due_ends_the_wait() -> None:
     late, soon = (Waiting(due=10.009), drafts(0)), (Waiting(due=10.004), drafts(0))
-    assert wait_s(10.0, late, soon) == pytest.approx(0.006)
+    assert due_s(10.0, late, soon) == pytest.approx(0.006)
+
+
+def test_what_is_due_together_is_worth_what_it_brings_to_all_sequences() -> None:
+    """The first of them hides none of the others."""
+    poor = Waiting(due=10.003, patience=disappointed(For.DUE, 40)), drafts(0)
+    good = Waiting(due=10.0031), drafts(0)
+    assert due_s(10.0, poor) == 0.0
+    assert due_s(10.0, poor, good) == pytest.approx(0.0051)
+    assert due_s(10.0, poor, poor, poor, poor) == pytest.approx(0.005)
+
+
+def test_who_is_not_worth_waiting_for_may_still_have_other_drafts() -> None:
+    """Retrieval answers soon, whatever the model computes."""
+    assert wait_s(10.0, (Waiting(due=10.9), drafts(0))) == pytest.approx(0.002)
+    patience, wait, found = Patience(), Wait(), drafts(1)
+    wait.look(drafts(0), due=10.9)
+    wait.go_on(drafts(0))
+    wait.look(found, due=10.9)
+    wait.end(found, [0], patience)
+    assert patience.gain(For.FIRST) > HOPE
+    assert patience.gain(For.DUE) == HOPE
 
 
 @pytest.mark.parametrize("max_wait_s", [0.0, 0.002])

@@ -153,7 +153,7 @@ class Proposal(Message):
     Parents come before children; parent -1 is the root. `logq` is the natural log of the draft's probability;
     of a node in `draws` it is that of the probability that such a draw is accepted, whichever token it was.
     `next` is what a draft model computes now: it will know at about `due` (CLOCK_MONOTONIC, seconds) what
-    follows this path behind the root.
+    follows this path behind the root. None: nothing for this sequence, or, with `due` 0, no model says so.
     """
 
     seq: SeqId
