@@ -250,9 +250,7 @@ class Loop:
             self._bad_proposal(seq=proposal.seq, reason=str(error))
         else:
             if proposal.due > 0:
-                path = proposal.next
-                ahead = sequence.trie.rest(proposal.base, path) if path is not None else None
-                sequence.underway.announce(ahead, proposal.due)
+                sequence.announced = proposal
             if fitting:
                 if self._waiting_since is not None and sequence.proposed_at is None:
                     self._deferral.answered(now - sequence.ready_at)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from services.verifier.acceptance import Verdict
 from services.verifier.deferral import Patience, Wait
 from services.verifier.judge import Judge
-from services.verifier.underway import Underway
-from shared.bus.messages.sequences import SeqAppend, SeqOpen, SeqState
+from shared.bus.messages.sequences import Proposal, SeqAppend, SeqOpen, SeqState
 from shared.native import KvPool, SequenceView
 from shared.tree import TokenTrie
 
@@ -49,11 +48,14 @@ class Sequence:
         self.ready_at = now
         self.proposed_at: float | None = None
         self.wait = Wait()
-        self.underway = Underway()
+        self.announced: Proposal | None = None  # the draft model's latest words on what it computes
 
     @property
     def due(self) -> float | None:
-        return self.underway.due
+        said = self.announced
+        if said is None or said.next is None or self.trie.rest(said.base, said.next) != []:
+            return None
+        return said.due
 
     @property
     def pending(self) -> int:
@@ -98,7 +100,6 @@ class Sequence:
         self.finished = verdict.finish is not None
         self.judge.take(verdict.tokens)
         self.ready_at, self.proposed_at, self.wait = now, None, Wait()
-        self.underway.advance(verdict.tokens)
         return len(self.trie.advance(verdict.tokens))
 
     def confirm(self, state: SeqState) -> bool:

@@ -274,6 +274,7 @@ def test_only_a_models_proposal_that_is_taken_says_what_it_computes(pool: KvPool
         loop._drain()
         return loop._sequences[1].due
 
+    assert loop._sequences[1].due is None, "nothing was announced"
     assert due_after(next=[], due=7.0, parents=[5, -1]) is None, "it is dropped"
     assert due_after(next=[], due=7.0) == 7.0
     assert due_after() == 7.0, "retrieval knows nothing of the model"

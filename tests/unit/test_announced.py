@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.verifier.underway import Underway
 from shared.tree import TokenTrie
 
 tokens = st.lists(st.integers(0, 2), max_size=4)
@@ -16,11 +15,13 @@ def test_only_what_follows_exactly_the_known_tokens_is_due(
     early: list[int], late: list[int], path: list[int]
 ) -> None:
     """Some tokens were known before the announcement arrived, others come afterwards."""
-    trie, underway = TokenTrie(5), Underway()
+    trie = TokenTrie(5)
     trie.advance(early)
-    underway.announce(trie.rest(5, path), 3.0)
-    underway.advance(late)
-    assert underway.due == (3.0 if early + late == path else None)
+    trie.advance(late)
+    known = early + late
+    rest = path[len(known) :] if path[: len(known)] == known else None
+    assert trie.rest(5, path) == rest
+    assert (trie.rest(5, path) == []) == (known == path)
 
 
 def test_a_path_behind_tokens_that_are_not_remembered_is_nobodys() -> None:
@@ -29,7 +30,3 @@ def test_a_path_behind_tokens_that_are_not_remembered_is_nobodys() -> None:
     assert trie.rest(5, [1, 1, 1]) is None
     assert trie.rest(6, [1, 1]) == []
     assert trie.rest(9, [1]) is None
-
-
-def test_nothing_is_due_before_anything_was_announced() -> None:
-    assert Underway().due is None
